@@ -18,14 +18,15 @@ use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::holdings::{Holdings, Unreadable};
 use crate::host_rules::IgnoreOptions;
-use crate::interrupt::Interrupt;
 use crate::listed::ListedFile;
+use crate::operation::Operation;
 use crate::owner::Owner;
 use crate::path::RelPath;
 use crate::plan_id::PlanId;
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
+use crate::quota::Quota;
 use crate::read_error::ReadError;
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
@@ -33,7 +34,6 @@ use crate::restore::{
 };
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
-use crate::room::{self, Room};
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -46,6 +46,10 @@ use crate::worktree::displaced::Displaced;
 ///
 /// Every method blocks, and none of them runs a program that the workspace names or touches the
 /// network. A [`LockedWorkspace`] proves that no other engine is at work in the same directory.
+///
+/// Once its [`Operation`] is cancelled, a call ends with [`Interrupted`](crate::Interrupted), unless it
+/// is past the point from which it has to be finished: a snapshot has its name, the intent of a restore is
+/// on disk.
 pub trait Backend: Send + Sync {
     /// Which snapshots this backend takes and understands.
     fn kind(&self) -> BackendKind;
@@ -61,6 +65,7 @@ pub trait Backend: Send + Sync {
     /// known of the repository, so that the files can be put back.
     fn snapshot(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError>;
@@ -69,15 +74,15 @@ pub trait Backend: Send + Sync {
     ///
     /// This is the truth that a log of snapshots can be rebuilt from. One whose record is damaged is
     /// left out, so that it hides no other; [`Backend::verify`] says what is wrong with it.
-    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
+    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
 
     /// What a look tells of the snapshots that the store of `workspace` holds for this backend, at a cost that
     /// hardly grows with their number. Whoever keeps a log of snapshots finds out by it whether the two are in
     /// step. What cannot be read counts too.
     ///
     /// Default: the ids of those that [`Backend::list`] has.
-    fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
-        let listed = self.list(workspace)?.into_iter();
+    fn holdings(&self, op: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
+        let listed = self.list(op, workspace)?.into_iter();
         Ok(Holdings::Ids(listed.map(|snapshot| snapshot.id).collect()))
     }
 
@@ -89,6 +94,7 @@ pub trait Backend: Send + Sync {
     /// size; up to the limit it is embedded in the answer too.
     fn diff(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: &Snapshot,
         to: &Snapshot,
@@ -100,6 +106,7 @@ pub trait Backend: Send + Sync {
     /// workspace or repository, and nothing published. [`RestoreOptions::expected_plan`] is not looked at.
     fn plan(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
@@ -121,6 +128,7 @@ pub trait Backend: Send + Sync {
     /// journal holds the rest, and [`Backend::recover`] finishes it.
     fn restore(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
@@ -136,11 +144,12 @@ pub trait Backend: Send + Sync {
     /// Default: [`RestoreError::Unsupported`].
     fn copy(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         snapshot: &Snapshot,
         options: &CopyOptions,
     ) -> Result<CopyOutcome, RestoreError> {
-        let _ = (workspace, snapshot, options);
+        let _ = (op, workspace, snapshot, options);
         Err(RestoreError::Unsupported(format!(
             "the backend {} cannot put a snapshot elsewhere",
             self.kind()
@@ -152,21 +161,27 @@ pub trait Backend: Send + Sync {
     /// Default: nothing is known.
     fn rules_of(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<CaptureRules, StoreError> {
-        let _ = (workspace, snapshot);
+        let _ = (op, workspace, snapshot);
         Ok(CaptureRules::default())
     }
 
     /// Finishes a restore that a crash interrupted. With nothing to finish it does nothing.
     ///
     /// The engine calls it before any other work on a workspace.
-    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError>;
+    fn recover(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+    ) -> Result<Recovery, RestoreError>;
 
     /// Says whether `path` would be captured now, and why or why not.
     fn why(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         path: &RelPath,
         options: &SnapshotOptions,
@@ -175,6 +190,7 @@ pub trait Backend: Send + Sync {
     /// Says whether `snapshot` has `path`, and why or why not.
     fn why_in(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
@@ -188,11 +204,12 @@ pub trait Backend: Send + Sync {
     /// Default: no, so that nothing is taken for unchanged.
     fn is_unchanged(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         earlier: &Snapshot,
         later: &Snapshot,
     ) -> Result<bool, StoreError> {
-        let _ = (workspace, earlier, later);
+        let _ = (op, workspace, earlier, later);
         Ok(false)
     }
 
@@ -201,10 +218,11 @@ pub trait Backend: Send + Sync {
     /// Default: [`StoreError::Unsupported`].
     fn files(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Vec<ListedFile>, StoreError> {
-        let _ = (workspace, snapshot);
+        let _ = (op, workspace, snapshot);
         Err(StoreError::Unsupported(format!(
             "the backend {} does not list files",
             self.kind()
@@ -217,12 +235,13 @@ pub trait Backend: Send + Sync {
     /// Default: [`StoreError::Unsupported`].
     fn read_file(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
         out: &mut dyn Write,
     ) -> Result<Entry, ReadError> {
-        let _ = (workspace, snapshot, path, out);
+        let _ = (op, workspace, snapshot, path, out);
         let refused = format!("the backend {} does not hand out files", self.kind());
         Err(StoreError::Unsupported(refused).into())
     }
@@ -240,6 +259,7 @@ pub trait Backend: Send + Sync {
     /// Proves that everything `snapshot` needs is in the store and right; lists what is not.
     fn verify(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError>;
@@ -248,17 +268,22 @@ pub trait Backend: Send + Sync {
     /// one after the other.
     fn verify_all(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>> {
-        let verify = |snapshot: &&Snapshot| self.verify(workspace, snapshot);
+        let verify = |snapshot: &&Snapshot| self.verify(op, workspace, snapshot);
         snapshots.iter().map(verify).collect()
     }
 
     /// What lies in the store as a snapshot and cannot be read as one, so that [`Backend::list`] leaves it
     /// out and nothing but its name may be known of it. Default: nothing.
-    fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
-        let _ = workspace;
+    fn unreadable(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+    ) -> Result<Vec<Unreadable>, StoreError> {
+        let _ = (op, workspace);
         Ok(Vec::new())
     }
 
@@ -266,27 +291,37 @@ pub trait Backend: Send + Sync {
     /// Default: there is nothing.
     fn forget_unreadable(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         names: &[String],
     ) -> Result<(), StoreError> {
-        let _ = (workspace, names);
+        let _ = (op, workspace, names);
         Ok(())
     }
 
     /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
-    fn forget(&self, workspace: &mut LockedWorkspace, ids: &[SnapshotId])
-    -> Result<(), StoreError>;
+    fn forget(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        ids: &[SnapshotId],
+    ) -> Result<(), StoreError>;
 
     /// Which of these ids, in hexadecimal, the user's repository has no object of. Default: all.
-    fn objects_gone(&self, workspace: &Workspace, ids: &[&str]) -> BTreeSet<String> {
-        let _ = workspace;
+    fn objects_gone(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        ids: &[&str],
+    ) -> BTreeSet<String> {
+        let _ = (op, workspace);
         ids.iter().map(|&id| id.to_owned()).collect()
     }
 
     /// The branches that other work trees of the user's repository have checked out, by their full names, with the
     /// directory of each. Default: none.
-    fn taken_elsewhere(&self, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
-        let _ = workspace;
+    fn taken_elsewhere(&self, op: &Operation, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
+        let _ = (op, workspace);
         BTreeMap::new()
     }
 
@@ -303,10 +338,11 @@ pub trait Backend: Send + Sync {
     /// restore, knows. The rest is not touched. May be repeated. Default: there are none.
     fn move_safety_tags(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         known: &[EarlierTag],
     ) -> Result<MovedTags, StoreError> {
-        let _ = (workspace, known);
+        let _ = (op, workspace, known);
         Ok(MovedTags::default())
     }
 
@@ -318,11 +354,12 @@ pub trait Backend: Send + Sync {
     /// none.
     fn release_safety_refs(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         guards: &[SnapshotId],
         known: &[EarlierTag],
     ) -> Result<ReleasedRefs, StoreError> {
-        let _ = (workspace, guards, known);
+        let _ = (op, workspace, guards, known);
         Ok(ReleasedRefs::default())
     }
 
@@ -330,7 +367,7 @@ pub trait Backend: Send + Sync {
     ///
     /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that nobody
     /// can say what else is needed. No content was removed.
-    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
+    fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
 
     /// Finds the content that `target` names, in every snapshot of this backend, and that which has one
     /// of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
@@ -338,11 +375,12 @@ pub trait Backend: Send + Sync {
     /// Default: [`PurgeError::Unsupported`].
     fn find_content(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         target: &PurgeTarget,
         also: &[ContentId],
     ) -> Result<FoundContents, PurgeError> {
-        let _ = (workspace, target, also);
+        let _ = (op, workspace, target, also);
         Err(PurgeError::Unsupported(format!(
             "the backend {} cannot purge",
             self.kind()
@@ -361,11 +399,12 @@ pub trait Backend: Send + Sync {
     /// Default: [`PurgeError::Unsupported`].
     fn purge(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         contents: &[FoundContent],
         at: Timestamp,
     ) -> Result<Proof, PurgeError> {
-        let _ = (workspace, contents, at);
+        let _ = (op, workspace, contents, at);
         Err(PurgeError::Unsupported(format!(
             "the backend {} cannot purge",
             self.kind()
@@ -384,12 +423,12 @@ pub trait Backend: Send + Sync {
     /// Default: [`CommitError::Unsupported`].
     fn prepare_commit(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         snapshot: &SnapshotId,
         request: &CommitRequest,
-        interrupt: &Interrupt,
     ) -> Result<Option<CommitIntent>, CommitError> {
-        let _ = (workspace, snapshot, request, interrupt);
+        let _ = (op, workspace, snapshot, request);
         no_commits(self.kind())
     }
 
@@ -403,10 +442,11 @@ pub trait Backend: Send + Sync {
     /// Default: [`CommitError::Unsupported`].
     fn apply_commit(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
-        let _ = (workspace, intent);
+        let _ = (op, workspace, intent);
         no_commits(self.kind())
     }
 
@@ -416,18 +456,24 @@ pub trait Backend: Send + Sync {
     /// Default: [`CommitError::Unsupported`].
     fn adopt_commit(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
-        let _ = (workspace, intent);
+        let _ = (op, workspace, intent);
         no_commits(self.kind())
     }
 
     /// What the user's repository says of a commit, named by its full id.
     ///
     /// Default: [`CommitError::Unsupported`].
-    fn commit_info(&self, workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {
-        let _ = (workspace, commit);
+    fn commit_info(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        commit: &str,
+    ) -> Result<CommitInfo, CommitError> {
+        let _ = (op, workspace, commit);
         no_commits(self.kind())
     }
 
@@ -483,8 +529,6 @@ pub struct SnapshotOptions {
     pub retain_content: RetainContent,
     /// How objects that the user's repository has come into the store. Default: hard links.
     pub borrow: BorrowMode,
-    /// When to stop early. Default: never.
-    pub interrupt: Interrupt,
     /// Told how far the capture has come. Default: nobody.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// Keep a journal of what changes in the workspace after this capture, as long as the
@@ -520,7 +564,6 @@ impl SnapshotOptions {
             max_store_bytes: 0,
             retain_content: RetainContent::Never,
             borrow: BorrowMode::default(),
-            interrupt: Interrupt::never(),
             progress: None,
             watch: false,
             keep_refs: false,
@@ -552,28 +595,31 @@ impl SnapshotOptions {
         self
     }
 
-    /// Sets [`SnapshotOptions::interrupt`].
-    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
-        self.interrupt = interrupt;
-        self
-    }
-
     /// The room that a capture into the store of `workspace` has.
-    pub(crate) fn room(&self, workspace: &Workspace) -> Result<Room, StoreError> {
-        self.room_for(workspace, self.max_new_bytes)
+    pub(crate) fn quota(&self, op: &Operation, workspace: &Workspace) -> Result<Quota, StoreError> {
+        self.quota_for(op, workspace, self.max_new_bytes)
     }
 
-    /// The room that what a restore sets aside has: it is not limited but by the store.
-    pub(crate) fn room_aside(&self, workspace: &Workspace) -> Result<Room, StoreError> {
-        self.room_for(workspace, 0)
+    /// The quota of what a restore sets aside: the store alone limits it.
+    pub(crate) fn quota_aside(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+    ) -> Result<Quota, StoreError> {
+        self.quota_for(op, workspace, 0)
     }
 
-    fn room_for(&self, workspace: &Workspace, max_new_bytes: u64) -> Result<Room, StoreError> {
+    fn quota_for(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        max_new_bytes: u64,
+    ) -> Result<Quota, StoreError> {
         let store_bytes = match self.max_store_bytes {
             0 => 0,
-            _ => area::bytes_of_all(workspace.store_path())?,
+            _ => area::bytes_of_all(op, workspace.store_path())?,
         };
-        Ok(Room::new(max_new_bytes, self.max_store_bytes, store_bytes))
+        Ok(Quota::new(max_new_bytes, self.max_store_bytes, store_bytes))
     }
 
     /// Sets [`SnapshotOptions::max_new_bytes`].
@@ -967,13 +1013,13 @@ impl Verification {
     }
 }
 
-/// Of several threads one is told to stop, or is refused room, and the others that what it wrote is
-/// broken. Whoever came first, the cause is told.
-pub(crate) fn cause_of(error: SnapshotError) -> SnapshotError {
+/// Of several threads one is stopped, by a cancellation or by the quota, and the others find what it
+/// wrote broken. Whoever came first, the cause is told.
+pub(crate) fn cause_of(op: &Operation, error: SnapshotError) -> SnapshotError {
     if error.kind() != ErrorKind::Storage {
         return error;
     }
-    match (crate::interrupt::check(), room::refused()) {
+    match (op.check(), op.refused()) {
         (Err(interrupted), _) => interrupted.into(),
         (Ok(()), Some(exceeded)) => StoreError::from(exceeded).into(),
         (Ok(()), None) => error,

@@ -14,10 +14,12 @@ use crate::caches::is_cache;
 use crate::detect::{Strategy, detect};
 use crate::durable;
 use crate::error::ErrorKind;
-use crate::faults::{self, Done, Fault};
+use crate::faults::{Done, Fault};
 use crate::git::test_repository::TestRepository;
+use crate::operation::Operation;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
+use crate::trial;
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 
 /// How the captures of a story are taken, and of what.
@@ -126,7 +128,11 @@ impl Ground {
     fn stage(&self) -> Stage<'_> {
         // On the file system of the repository, so that files can be linked.
         let state = tempfile::tempdir_in(self.repository.beside("")).unwrap();
-        let workspace = open(&self.repository.path, &state.path().join("state"));
+        let workspace = open(
+            &Operation::unbounded(),
+            &self.repository.path,
+            &state.path().join("state"),
+        );
         let backend = detect(&workspace, self.scene.strategy).unwrap().backend;
         let mut stage = Stage {
             ground: self,
@@ -137,17 +143,19 @@ impl Ground {
         };
         if self.scene.is_second {
             self.repository.write("edited", "before\n");
-            stage.earlier.insert(stage.snapshot().unwrap().id);
+            stage
+                .earlier
+                .insert(stage.snapshot(&Operation::unbounded()).unwrap().id);
         }
         self.repository.write("edited", "after\n");
         stage
     }
 }
 
-fn open(path: &Path, state: &Path) -> LockedWorkspace {
-    let state = StateDir::open(state).unwrap();
+fn open(op: &Operation, path: &Path, state: &Path) -> LockedWorkspace {
+    let state = StateDir::open_in(op, state).unwrap();
     let workspace = Workspace::open(path, &state).unwrap();
-    workspace.lock(PATIENCE_OF_TESTS).unwrap()
+    workspace.lock(op, PATIENCE_OF_TESTS).unwrap()
 }
 
 impl Stage<'_> {
@@ -160,16 +168,22 @@ impl Stage<'_> {
         options
     }
 
-    fn snapshot(&self) -> Result<Snapshot, SnapshotError> {
-        self.backend.snapshot(&self.workspace, &self.options())
+    fn snapshot(&self, op: &Operation) -> Result<Snapshot, SnapshotError> {
+        self.backend.snapshot(op, &self.workspace, &self.options())
     }
 
     /// What another process finds, each of which it can prove to be whole.
     #[track_caller]
     fn published(&self, context: &str) -> BTreeSet<SnapshotId> {
-        let listed = self.backend.list(&self.workspace).unwrap();
+        let listed = self
+            .backend
+            .list(&Operation::unbounded(), &self.workspace)
+            .unwrap();
         for snapshot in &listed {
-            let problems = self.backend.verify(&self.workspace, snapshot).unwrap();
+            let problems = self
+                .backend
+                .verify(&Operation::unbounded(), &self.workspace, snapshot)
+                .unwrap();
             assert_eq!(problems.problems, [], "{context}");
         }
         listed.into_iter().map(|snapshot| snapshot.id).collect()
@@ -203,7 +217,7 @@ impl Stage<'_> {
     fn works_again(&self, expected: &Snapshot, context: &str) {
         let before = self.published(context);
         let again = self
-            .snapshot()
+            .snapshot(&Operation::unbounded())
             .unwrap_or_else(|e| panic!("{context}: the next capture fails: {e}"));
         assert_eq!(again.tree, expected.tree, "{context}");
         if self.ground.scene.strategy == Strategy::Hash {
@@ -226,9 +240,9 @@ fn at_each_call(
 ) {
     let ground = Ground::new(scene);
     let stage = ground.stage();
-    let (_, seen) = faults::seen(|| stage.snapshot().unwrap());
+    let (_, seen) = trial::seen(|op| stage.snapshot(op).unwrap());
     let stage = ground.stage();
-    let (expected, calls) = faults::calls_of(|| stage.snapshot().unwrap());
+    let (expected, calls) = trial::calls_of(|op| stage.snapshot(op).unwrap());
     for call in calls.chosen() {
         // The next capture may make a few calls more, depending on how threads share the work.
         if seen.get(call as usize).is_some_and(|call| !is_meant(call)) {
@@ -236,8 +250,8 @@ fn at_each_call(
         }
         let stage = ground.stage();
         let options = stage.options();
-        let (result, calls) = faults::with(fault(call), || {
-            stage.backend.snapshot(&stage.workspace, &options)
+        let (result, calls) = trial::with(fault(call), |op| {
+            stage.backend.snapshot(op, &stage.workspace, &options)
         });
         if calls <= call {
             result.unwrap();
@@ -412,14 +426,14 @@ fn a_snapshot_is_named_once_all_of_it_is_synced_and_answered_once_the_name_is() 
         // From the very first directory on: whatever a snapshot lies in has to last as well.
         let state = state.path().join("several/levels/deep");
         for _ in 0..2 {
-            let (id, seen) = faults::seen(|| {
-                let workspace = open(&ground.repository.path, &state);
+            let (id, seen) = trial::seen(|op| {
+                let workspace = open(op, &ground.repository.path, &state);
                 let backend = detect(&workspace, scene.strategy).unwrap().backend;
                 let at = Timestamp::from_second(1_700_000_000).unwrap();
                 let mut options =
                     SnapshotOptions::new(Label::MANUAL, at).retain_content(scene.retain_content);
                 options.borrow = scene.borrow;
-                backend.snapshot(&workspace, &options).unwrap().id
+                backend.snapshot(op, &workspace, &options).unwrap().id
             });
             let mut at_risk = AtRisk::default();
             for call in &seen {
@@ -437,7 +451,7 @@ fn a_snapshot_is_named_once_all_of_it_is_synced_and_answered_once_the_name_is() 
 fn what_a_user_has_comes_in_under_its_name_only_once_it_is_synced() {
     let ground = Ground::new(GIT);
     let stage = ground.stage();
-    let (_, seen) = faults::seen(|| stage.snapshot().unwrap());
+    let (_, seen) = trial::seen(|op| stage.snapshot(op).unwrap());
     let links = seen.iter().filter(|call| matches!(call, Done::Link(_)));
     // The name that git, too, takes for an unfinished file wherever it lies: fsck calls any other
     // among the loose objects a bad one.

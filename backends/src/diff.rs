@@ -20,7 +20,6 @@ pub use crate::diff::nested::NestedChange;
 use crate::diff::renames::Pair;
 pub use crate::diff::renames::{Renamed, Renames};
 use crate::diff_error::DiffError;
-use crate::interrupt::Interrupt;
 use crate::path::RelPath;
 use crate::record::{GitState, KNOWS_NESTED, Record};
 use crate::restore::ModeChange;
@@ -61,8 +60,6 @@ pub struct DiffOptions {
     /// and refs came to is then left out. One that neither side knows anything of is
     /// [`DiffError::UnknownPath`]. Default: everything.
     pub paths: Vec<RelPath>,
-    /// Stops the comparison with an error, which is looked at once per file. Default: never.
-    pub interrupt: Interrupt,
 }
 
 impl Default for DiffOptions {
@@ -75,7 +72,6 @@ impl Default for DiffOptions {
             max_time: None,
             renames: Renames::default(),
             paths: Vec::new(),
-            interrupt: Interrupt::never(),
         }
     }
 }
@@ -122,12 +118,6 @@ impl DiffOptions {
     /// Sets [`DiffOptions::paths`].
     pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
         self.paths = paths;
-        self
-    }
-
-    /// Sets [`DiffOptions::interrupt`].
-    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
-        self.interrupt = interrupt;
         self
     }
 }

@@ -16,6 +16,7 @@ use crate::error::ErrorKind;
 use crate::git::fuzzing as git;
 use crate::git::rollback::RepositoryPlan;
 use crate::ignore_rules::RuleFile;
+use crate::operation::Operation;
 use crate::path::{RelPath, printable_bytes};
 use crate::path_pattern::PathPattern;
 use crate::purge::{PurgeTarget, Purged};
@@ -344,10 +345,11 @@ fn purged(bytes: &[u8]) {
 fn journal(bytes: &[u8]) {
     with_directory(|store| {
         fs::write(store.join("restore.journal"), bytes).expect("memory takes it");
-        if let Some(Some(found)) = is_typed(journal::find(store)) {
+        if let Some(Some(found)) = is_typed(journal::find(&Operation::unbounded(), store)) {
             let kept = fs::read(store.join("restore.journal")).expect("it is there");
             assert!(bytes.starts_with(&kept), "nothing is made up");
-            let again = journal::find(store).expect("what was kept is whole");
+            let again =
+                journal::find(&Operation::unbounded(), store).expect("what was kept is whole");
             let again = again.expect("it is there");
             assert_eq!(again.staging, found.staging);
             let _ = is_typed(journal::problem(store, RepositoryPlan::check));
@@ -404,7 +406,9 @@ impl Ground {
         }
         let state = StateDir::open(home.path().join("state")).expect("it can be made");
         let workspace = Workspace::open(&root, &state).expect("it is there");
-        let workspace = workspace.lock(Duration::ZERO).expect("it is ours");
+        let workspace = workspace
+            .lock(&Operation::unbounded(), Duration::ZERO)
+            .expect("it is ours");
         Self {
             _home: home,
             workspace,
@@ -417,7 +421,7 @@ impl Ground {
             .backend;
         let at = jiff::Timestamp::from_second(1_700_000_000).expect("it is a time");
         let options = SnapshotOptions::new(Label::MANUAL, at).retain_content(true);
-        let snapshot = backend.snapshot(&self.workspace, &options);
+        let snapshot = backend.snapshot(&Operation::unbounded(), &self.workspace, &options);
         snapshot.map(drop).map_err(|error| error.kind())
     }
 }

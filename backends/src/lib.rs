@@ -12,28 +12,32 @@
 //! use std::{fs, io, time::Duration};
 //!
 //! use stillframe_backends::{
-//!     DiffOptions, Label, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir, Strategy,
-//!     Workspace, detect,
+//!     DiffOptions, Label, Operation, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir,
+//!     Strategy, Workspace, detect,
 //! };
 //!
 //! # let temporary = tempfile::tempdir()?;
 //! # let (app, state) = (temporary.path().join("app"), temporary.path().join("state"));
 //! # fs::create_dir(&app)?;
 //! # fs::write(app.join("config"), "debug = false\n")?;
-//! let mut workspace = Workspace::open(&app, &StateDir::open(&state)?)?.lock(Duration::ZERO)?;
+//! // What may stop each call: nothing here; a deadline or a cancellation elsewhere.
+//! let op = &Operation::unbounded();
+//! let workspace = Workspace::open(&app, &StateDir::open(&state)?)?;
+//! let mut workspace = workspace.lock(op, Duration::ZERO)?;
 //! let backend = detect(&workspace, Strategy::Auto)?.backend;
 //! let options = |label| SnapshotOptions::new(label, jiff::Timestamp::now()).retain_content(true);
 //!
-//! let before = backend.snapshot(&workspace, &options(Label::BEFORE))?;
+//! let before = backend.snapshot(op, &workspace, &options(Label::BEFORE))?;
 //! fs::write(app.join("config"), "debug = true\n")?;
-//! let after = backend.snapshot(&workspace, &options(Label::AFTER))?;
+//! let after = backend.snapshot(op, &workspace, &options(Label::AFTER))?;
 //!
 //! let no_patch = DiffOptions::default();
-//! let diff = backend.diff(&workspace, &before, &after, &no_patch, &mut io::sink())?;
+//! let diff = backend.diff(op, &workspace, &before, &after, &no_patch, &mut io::sink())?;
 //! assert_eq!(diff.modified[0].as_bytes(), b"config");
 //!
 //! let goal = RestoreGoal::Snapshot { snapshot: before, paths: Vec::new() };
-//! backend.restore(&mut workspace, &goal, &RestoreOptions::new(options(Label::GUARD)))?;
+//! let guarded = RestoreOptions::new(options(Label::GUARD));
+//! backend.restore(op, &mut workspace, &goal, &guarded)?;
 //! assert_eq!(fs::read_to_string(app.join("config"))?, "debug = false\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -92,9 +96,11 @@ mod shell;
 mod stopped;
 mod workspace;
 
+#[cfg(test)]
+use stillframe_disk::trial;
 use stillframe_disk::{
-    codec, descriptor, durable, faults, file_system_of, interrupt, lock, note, parallel, patience,
-    regular_file, remains, room,
+    bulk, codec, descriptor, durable, faults, file_system_of, interrupt, lock, note, operation,
+    pace, parallel, patience, quota, regular_file, remains,
 };
 use stillframe_git::{ignore_rules, path_pattern};
 use stillframe_model::{
@@ -135,6 +141,8 @@ pub use host_rules::IgnoreOptions;
 pub use interrupt::Interrupt;
 
 pub use interrupted::Interrupted;
+
+pub use operation::Operation;
 
 pub use owner::Owner;
 

@@ -19,6 +19,7 @@ use crate::coverage::{Coverage, Omission, OmissionReason};
 use crate::durable;
 use crate::error::{PathError, printable};
 use crate::host_rules::HostRules;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::snapshot::SnapshotId;
@@ -390,6 +391,7 @@ impl Purged {
     /// Adds content to the list, durably. What is on it already stays as it is, but for an id that was
     /// not known.
     pub(crate) fn note(
+        op: &Operation,
         workspace: &LockedWorkspace,
         contents: &[FoundContent],
         at: Timestamp,
@@ -416,13 +418,13 @@ impl Purged {
             list.push(listed);
         }
         let path = path(workspace.store_path());
-        durable::remove_staged_for(&path)?;
+        durable::remove_staged_for(op, &path)?;
         if list != known.list {
             let bytes = FORMAT
                 .encode(&list)
                 .map_err(|TooLong| std::io::Error::from(std::io::ErrorKind::FileTooLarge))
                 .map_err(PathError::at("write", &path))?;
-            durable::replace(&path, &bytes)?;
+            durable::replace(op, &path, &bytes)?;
         }
         Ok(Self::new(list))
     }

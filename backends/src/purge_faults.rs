@@ -9,12 +9,14 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, SnapshotOptions};
 use crate::detect::{Strategy, detect};
-use crate::faults::{self, Done, Fault};
+use crate::faults::{Done, Fault};
 use crate::git::test_repository::TestRepository;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::{FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{RestoreGoal, SkipReason};
 use crate::snapshot::{Label, Snapshot};
+use crate::trial;
 use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 
 const SECRET: &[u8] = b"a secret of a length that nothing else has";
@@ -44,22 +46,26 @@ impl Stage {
         let state = tempfile::tempdir_in(repository.beside("")).unwrap();
         let state_dir = StateDir::open(state.path().join("state")).unwrap();
         let workspace = Workspace::open(&repository.path, &state_dir).unwrap();
-        let mut workspace = workspace.lock(PATIENCE_OF_TESTS).unwrap();
+        let mut workspace = workspace
+            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
         let first = backend
-            .snapshot(&workspace, &options(Label::MANUAL))
+            .snapshot(&Operation::unbounded(), &workspace, &options(Label::MANUAL))
             .unwrap();
         repository.write("code", "two\n");
         repository.write("copy", SECRET);
         let last = backend
-            .snapshot(&workspace, &options(Label::MANUAL))
+            .snapshot(&Operation::unbounded(), &workspace, &options(Label::MANUAL))
             .unwrap();
         let goal = RestoreGoal::Snapshot {
             snapshot: first,
             paths: Vec::new(),
         };
         let guard = crate::backend::RestoreOptions::new(options(Label::GUARD));
-        backend.restore(&mut workspace, &goal, &guard).unwrap();
+        backend
+            .restore(&Operation::unbounded(), &mut workspace, &goal, &guard)
+            .unwrap();
         Self {
             _state: state,
             repository,
@@ -71,13 +77,16 @@ impl Stage {
 
     fn found(&self) -> FoundContents {
         let target = PurgeTarget::Path(RelPath::new(".env").unwrap());
-        let found = self.backend.find_content(&self.workspace, &target, &[]);
+        let found =
+            self.backend
+                .find_content(&Operation::unbounded(), &self.workspace, &target, &[]);
         found.unwrap()
     }
 
-    fn purge(&mut self, found: &FoundContents) -> Result<Proof, PurgeError> {
+    fn purge(&mut self, op: &Operation, found: &FoundContents) -> Result<Proof, PurgeError> {
         let at = Timestamp::from_second(1_700_000_001).unwrap();
-        self.backend.purge(&mut self.workspace, &found.contents, at)
+        self.backend
+            .purge(op, &mut self.workspace, &found.contents, at)
     }
 
     /// Whether any file has the bytes as they are, or is a pack or object with the id.
@@ -102,10 +111,16 @@ impl Stage {
     /// The snapshots are whole but for what was purged, if anything was.
     #[track_caller]
     fn is_whole(&self, context: &str) {
-        let listed = self.backend.list(&self.workspace).unwrap();
+        let listed = self
+            .backend
+            .list(&Operation::unbounded(), &self.workspace)
+            .unwrap();
         assert_eq!(listed.len(), 4, "{context}");
         for snapshot in &listed {
-            let verified = self.backend.verify(&self.workspace, snapshot).unwrap();
+            let verified = self
+                .backend
+                .verify(&Operation::unbounded(), &self.workspace, snapshot)
+                .unwrap();
             assert_eq!(verified.problems, [], "{context}");
         }
     }
@@ -118,7 +133,9 @@ impl Stage {
             paths: Vec::new(),
         };
         let guard = crate::backend::RestoreOptions::new(options(Label::GUARD));
-        let restored = self.backend.restore(&mut self.workspace, &goal, &guard);
+        let restored =
+            self.backend
+                .restore(&Operation::unbounded(), &mut self.workspace, &goal, &guard);
         let skipped = restored.unwrap().skipped;
         let reasons: BTreeSet<_> = skipped.iter().map(|s| s.reason.as_str()).collect();
         let expected = SkipReason::Omitted(crate::coverage::OmissionReason::Purged).as_str();
@@ -137,13 +154,13 @@ fn at_each_call(strategy: Strategy, fault: impl Fn(u64) -> Fault) -> BTreeSet<(b
     let mut endings = BTreeSet::new();
     let mut stage = Stage::new(strategy);
     let found = stage.found();
-    let (proof, calls) = faults::calls_of(|| stage.purge(&found));
+    let (proof, calls) = trial::calls_of(|op| stage.purge(op, &found));
     assert_eq!(proof.unwrap().unproven, []);
     for call in calls.chosen() {
         let mut stage = Stage::new(strategy);
         assert!(stage.has_secret());
         let found = stage.found();
-        let (result, calls) = faults::with(fault(call), || stage.purge(&found));
+        let (result, calls) = trial::with(fault(call), |op| stage.purge(op, &found));
         let context = format!("{strategy:?} {:?}", fault(call));
         let is_listed = stage.workspace.store_path().join("purged").exists();
         let is_left = stage.has_secret();
@@ -155,16 +172,21 @@ fn at_each_call(strategy: Strategy, fault: impl Fn(u64) -> Fault) -> BTreeSet<(b
         stage.is_whole(&context);
         match call % 2 {
             // Either of them goes on.
-            1 if is_listed => drop(stage.backend.collect(&mut stage.workspace).unwrap()),
+            1 if is_listed => drop(
+                stage
+                    .backend
+                    .collect(&Operation::unbounded(), &mut stage.workspace)
+                    .unwrap(),
+            ),
             _ => {
-                let proof = stage.purge(&found).unwrap();
+                let proof = stage.purge(&Operation::unbounded(), &found).unwrap();
                 assert_eq!(proof.unproven, [], "{context}");
             }
         }
         stage.is_whole(&context);
         if strategy == Strategy::Git || call % 2 == 0 {
             // A collection of the git store leaves what restores displaced to the other.
-            let proof = stage.purge(&found).unwrap();
+            let proof = stage.purge(&Operation::unbounded(), &found).unwrap();
             assert_eq!(proof.unproven, [], "{context}");
         }
         stage.goes_on(&context);
@@ -200,7 +222,7 @@ fn nothing_is_removed_before_the_list_is_synced() {
     for strategy in [Strategy::Git, Strategy::Hash] {
         let mut stage = Stage::new(strategy);
         let found = stage.found();
-        let (proof, seen) = faults::seen(|| stage.purge(&found));
+        let (proof, seen) = trial::seen(|op| stage.purge(op, &found));
         assert_eq!(proof.unwrap().unproven, []);
         let list = stage.workspace.store_path().join("purged");
         let above = stage.workspace.store_path();
@@ -222,7 +244,10 @@ fn a_watch_from_before_a_purge_does_not_keep_what_was_purged() {
         let capture = |stage: &Stage| {
             let mut options = watched.clone();
             options.id = crate::snapshot::SnapshotId::random();
-            let snapshot = stage.backend.snapshot(&stage.workspace, &options).unwrap();
+            let snapshot = stage
+                .backend
+                .snapshot(&Operation::unbounded(), &stage.workspace, &options)
+                .unwrap();
             let omissions = snapshot.omissions().iter();
             let purged = omissions
                 .filter(|o| o.reason == crate::coverage::OmissionReason::Purged)
@@ -233,7 +258,7 @@ fn a_watch_from_before_a_purge_does_not_keep_what_was_purged() {
         let (omitted, snapshot) = capture(&stage);
         assert_eq!(omitted, [""; 0]);
         let found = stage.found();
-        stage.purge(&found).unwrap();
+        stage.purge(&Operation::unbounded(), &found).unwrap();
         for _ in 0..2 {
             let (omitted, later) = capture(&stage);
             assert_eq!(omitted, [".env"], "{strategy:?}");
@@ -247,14 +272,16 @@ fn a_watch_from_before_a_purge_does_not_keep_what_was_purged() {
 fn a_sparse_checkout_that_left_the_secret_out_goes_on_without_it() {
     let mut stage = Stage::new(Strategy::Git);
     let found = stage.found();
-    stage.purge(&found).unwrap();
+    stage.purge(&Operation::unbounded(), &found).unwrap();
     stage
         .repository
         .git(&["update-index", "--skip-worktree", ".env"]);
     fs::remove_file(stage.repository.path.join(".env")).unwrap();
-    let snapshot = stage
-        .backend
-        .snapshot(&stage.workspace, &options(Label::MANUAL));
+    let snapshot = stage.backend.snapshot(
+        &Operation::unbounded(),
+        &stage.workspace,
+        &options(Label::MANUAL),
+    );
     let snapshot = snapshot.unwrap();
     let omitted: Vec<_> = snapshot
         .omissions()
@@ -263,7 +290,10 @@ fn a_sparse_checkout_that_left_the_secret_out_goes_on_without_it() {
         .collect();
     assert_eq!(omitted, [".env"]);
     assert!(!stage.has_secret());
-    let verified = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+    let verified = stage
+        .backend
+        .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+        .unwrap();
     assert_eq!((verified.problems, verified.purged), (vec![], vec![]));
 }
 
@@ -272,20 +302,25 @@ fn content_that_was_never_kept_is_purged_by_its_digest_alone() {
     let mut stage = Stage::new(Strategy::Hash);
     fs::write(stage.repository.path.join("other"), b"listed and not kept").unwrap();
     let bare = options(Label::MANUAL).retain_content(false);
-    stage.backend.snapshot(&stage.workspace, &bare).unwrap();
+    stage
+        .backend
+        .snapshot(&Operation::unbounded(), &stage.workspace, &bare)
+        .unwrap();
     let target = PurgeTarget::Path(RelPath::new("other").unwrap());
     let found = stage
         .backend
-        .find_content(&stage.workspace, &target, &[])
+        .find_content(&Operation::unbounded(), &stage.workspace, &target, &[])
         .unwrap();
     assert_eq!(
         (found.contents[0].bytes, found.contents[0].other_id),
         (Some(19), None)
     );
-    stage.purge(&found).unwrap();
-    let snapshot = stage
-        .backend
-        .snapshot(&stage.workspace, &options(Label::MANUAL));
+    stage.purge(&Operation::unbounded(), &found).unwrap();
+    let snapshot = stage.backend.snapshot(
+        &Operation::unbounded(),
+        &stage.workspace,
+        &options(Label::MANUAL),
+    );
     let snapshot = snapshot.unwrap();
     let omitted: Vec<_> = snapshot
         .omissions()

@@ -19,6 +19,7 @@ use crate::git::repository::RepositoryError;
 use crate::git::test_repository::TestRepository;
 use crate::interrupt::Interrupt;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
 use crate::remains;
 use crate::restore::RestoreGoal;
 use crate::restore_error::RestoreError;
@@ -114,7 +115,7 @@ impl Stage {
     /// With a snapshot, and edits since.
     fn with_snapshot(scene: Scene) -> (Self, Snapshot) {
         let stage = Self::new(scene);
-        let snapshot = stage.snapshot(Interrupt::never()).unwrap();
+        let snapshot = stage.snapshot(&Operation::unbounded()).unwrap();
         stage.repository.write("packed/a", "edited\n");
         stage.repository.write("new/one", "new\n");
         stage.repository.write("large", vec![b'y'; scene.large]);
@@ -123,18 +124,16 @@ impl Stage {
         (stage, snapshot)
     }
 
-    fn options(&self, interrupt: Interrupt) -> SnapshotOptions {
+    fn options(&self) -> SnapshotOptions {
         let at = Timestamp::from_second(1_700_000_000).unwrap();
-        let mut options = SnapshotOptions::new(Label::MANUAL, at)
-            .retain_content(self.scene.retain_content)
-            .interrupt(interrupt);
+        let mut options =
+            SnapshotOptions::new(Label::MANUAL, at).retain_content(self.scene.retain_content);
         options.borrow = self.scene.borrow;
         options
     }
 
-    fn snapshot(&self, interrupt: Interrupt) -> Result<Snapshot, SnapshotError> {
-        self.backend
-            .snapshot(&self.workspace, &self.options(interrupt))
+    fn snapshot(&self, op: &Operation) -> Result<Snapshot, SnapshotError> {
+        self.backend.snapshot(op, &self.workspace, &self.options())
     }
 
     /// Every file of the state directory with its size, but for what a store is made with and what says
@@ -197,18 +196,24 @@ impl Stage {
 fn locked(path: &Path, state: &Path) -> LockedWorkspace {
     let state = StateDir::open(state).unwrap();
     let workspace = Workspace::open(path, &state).unwrap();
-    workspace.lock(PATIENCE_OF_TESTS).unwrap()
+    workspace
+        .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+        .unwrap()
+}
+
+fn stopped_by(interrupt: &Interrupt) -> Operation {
+    Operation::unbounded().cancelled_by(interrupt)
 }
 
 /// While a snapshot is given its name, what makes the next capture quick is written by another thread. That
 /// it looks, and stops, is no reason to stop any more.
 const LOOKS_ASIDE: u64 = 8;
 
-/// Does `work` with a wish to stop that comes at each of the looks that it takes, until it is done before
-/// the wish comes; has each answer judged, and answers with the last one and how often it was stopped.
+/// Does `work`, and cancels it at each of the looks that it takes, until it is done before the
+/// cancellation; has each answer judged, and answers with the last one and how often it was stopped.
 fn at_each_look<T, E: std::fmt::Debug>(
     stride: u64,
-    mut work: impl FnMut(&Interrupt) -> Result<T, E>,
+    mut work: impl FnMut(&Operation) -> Result<T, E>,
     kind: impl Fn(&E) -> ErrorKind,
     mut judge: impl FnMut(&str),
 ) -> (T, u64) {
@@ -216,7 +221,7 @@ fn at_each_look<T, E: std::fmt::Debug>(
     let mut look = 0;
     loop {
         let interrupt = Interrupt::at_look(look);
-        match work(&interrupt) {
+        match work(&stopped_by(&interrupt)) {
             Ok(done) => {
                 assert!(
                     interrupt.looks() <= look + LOOKS_ASIDE,
@@ -243,16 +248,22 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
         let before = stage.kept();
         let is_clean = |context: &str| {
             assert_eq!(stage.kept(), before, "{scene:?}, {context}");
-            let listed = stage.backend.list(&stage.workspace).unwrap();
+            let listed = stage
+                .backend
+                .list(&Operation::unbounded(), &stage.workspace)
+                .unwrap();
             assert_eq!(listed, [], "{scene:?}, {context}");
         };
-        let work = |interrupt: &Interrupt| stage.snapshot(interrupt.clone());
+        let work = |op: &Operation| stage.snapshot(op);
         let (snapshot, stopped) = at_each_look(scene.stride, work, SnapshotError::kind, is_clean);
         assert!(
             stopped * scene.stride > 30,
             "{scene:?}: there were {stopped} places"
         );
-        let proof = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+        let proof = stage
+            .backend
+            .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+            .unwrap();
         assert_eq!(proof.problems, []);
         if scene.strategy == Strategy::Git {
             assert_eq!(snapshot.tree, Some(stage.tree_of_git()), "as git has it");
@@ -269,7 +280,7 @@ fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_
     let of_whole = {
         let interrupt = Interrupt::at_look(u64::MAX);
         let other = Stage::new(HASH);
-        other.snapshot(interrupt.clone()).unwrap();
+        other.snapshot(&stopped_by(&interrupt)).unwrap();
         let removed = remains::testing::handed_over(other.workspace.store_path());
         assert_eq!(removed, 0, "one that is not stopped removes nothing");
         interrupt.looks()
@@ -278,7 +289,7 @@ fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_
     // Towards the end nearly all of it is kept: before and after it has its names.
     for look in of_whole / 2.. {
         let before = handed_over();
-        let Err(error) = stage.snapshot(Interrupt::at_look(look)) else {
+        let Err(error) = stage.snapshot(&stopped_by(&Interrupt::at_look(look))) else {
             break;
         };
         assert_eq!(error.kind(), ErrorKind::Cancelled, "{error:?}");
@@ -286,9 +297,15 @@ fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_
         stopped += 1;
     }
     assert!(stopped > 5, "there were {stopped} places");
-    let snapshots = stage.backend.list(&stage.workspace).unwrap();
+    let snapshots = stage
+        .backend
+        .list(&Operation::unbounded(), &stage.workspace)
+        .unwrap();
     for snapshot in &snapshots {
-        let proof = stage.backend.verify(&stage.workspace, snapshot).unwrap();
+        let proof = stage
+            .backend
+            .verify(&Operation::unbounded(), &stage.workspace, snapshot)
+            .unwrap();
         assert_eq!(proof.problems, []);
     }
     assert_eq!(snapshots.len(), 1);
@@ -301,10 +318,13 @@ fn a_capture_after_another_that_is_stopped_at_any_look_leaves_the_first_alone() 
         let before = stage.kept();
         let is_as_before = |context: &str| {
             assert_eq!(stage.kept(), before, "{scene:?}, {context}");
-            let proof = stage.backend.verify(&stage.workspace, &first).unwrap();
+            let proof = stage
+                .backend
+                .verify(&Operation::unbounded(), &stage.workspace, &first)
+                .unwrap();
             assert_eq!(proof.problems, [], "{scene:?}, {context}");
         };
-        let work = |interrupt: &Interrupt| stage.snapshot(interrupt.clone());
+        let work = |op: &Operation| stage.snapshot(op);
         let (second, stopped) = at_each_look(scene.stride, work, SnapshotError::kind, is_as_before);
         assert!(
             stopped * scene.stride > 20,
@@ -320,12 +340,14 @@ fn a_capture_after_another_that_is_stopped_at_any_look_leaves_the_first_alone() 
 fn the_capture_after_one_that_was_stopped_sees_what_a_fresh_one_sees() {
     for scene in SCENES {
         let undisturbed = Stage::with_snapshot(scene).0;
-        let expected = undisturbed.snapshot(Interrupt::never()).unwrap();
+        let expected = undisturbed.snapshot(&Operation::unbounded()).unwrap();
         let (mut look, mut is_done) = (0, false);
         while !is_done {
             let (stage, _) = Stage::with_snapshot(scene);
-            is_done = stage.snapshot(Interrupt::at_look(look)).is_ok();
-            let again = stage.snapshot(Interrupt::never()).unwrap();
+            is_done = stage
+                .snapshot(&stopped_by(&Interrupt::at_look(look)))
+                .is_ok();
+            let again = stage.snapshot(&Operation::unbounded()).unwrap();
             assert_eq!(again.tree, expected.tree, "{scene:?}, look {look}");
             if scene.strategy == Strategy::Hash {
                 assert_eq!(
@@ -333,7 +355,10 @@ fn the_capture_after_one_that_was_stopped_sees_what_a_fresh_one_sees() {
                     "{scene:?}, look {look}"
                 );
             }
-            let proof = stage.backend.verify(&stage.workspace, &again).unwrap();
+            let proof = stage
+                .backend
+                .verify(&Operation::unbounded(), &stage.workspace, &again)
+                .unwrap();
             assert_eq!(proof.problems, [], "{scene:?}, look {look}");
             look += 29;
         }
@@ -344,13 +369,13 @@ fn the_capture_after_one_that_was_stopped_sees_what_a_fresh_one_sees() {
 fn a_comparison_or_a_proof_that_is_stopped_at_any_look_says_so_and_writes_nothing() {
     for scene in SCENES {
         let (stage, first) = Stage::with_snapshot(scene);
-        let second = stage.snapshot(Interrupt::never()).unwrap();
+        let second = stage.snapshot(&Operation::unbounded()).unwrap();
         let before = stage.kept();
         let is_as_before = |context: &str| assert_eq!(stage.kept(), before, "{context}");
-        let diff = |interrupt: &Interrupt| {
-            let options = DiffOptions::default().interrupt(interrupt.clone());
+        let diff = |op: &Operation| {
+            let options = DiffOptions::default();
             let (backend, workspace) = (&stage.backend, &stage.workspace);
-            backend.diff(workspace, &first, &second, &options, &mut io::sink())
+            backend.diff(op, workspace, &first, &second, &options, &mut io::sink())
         };
         let (diff, stopped) = at_each_look(scene.stride, diff, DiffError::kind, is_as_before);
         assert_eq!(diff.files_changed, 4, "{scene:?}");
@@ -359,9 +384,7 @@ fn a_comparison_or_a_proof_that_is_stopped_at_any_look_says_so_and_writes_nothin
             "{scene:?}: there were {stopped} places"
         );
 
-        let verify = |interrupt: &Interrupt| {
-            interrupt.during(|| stage.backend.verify(&stage.workspace, &second))
-        };
+        let verify = |op: &Operation| stage.backend.verify(op, &stage.workspace, &second);
         let (proof, stopped) =
             at_each_look(scene.stride, verify, |error| error.kind(), is_as_before);
         assert_eq!(proof.problems, [], "{scene:?}");
@@ -388,9 +411,10 @@ fn a_restore_that_is_stopped_at_any_look_touches_nothing_and_one_that_is_not_is_
         let (mut look, mut stopped) = (0, 0);
         loop {
             let interrupt = Interrupt::at_look(look);
-            let options = RestoreOptions::new(stage.options(interrupt.clone()));
+            let options = RestoreOptions::new(stage.options());
+            let op = stopped_by(&interrupt);
             let backend = Arc::clone(&stage.backend);
-            match backend.restore(&mut stage.workspace, &goal, &options) {
+            match backend.restore(&op, &mut stage.workspace, &goal, &options) {
                 Ok(outcome) => {
                     assert!(interrupt.looks() <= look, "{scene:?}, look {look}");
                     assert_eq!(outcome.skipped, [], "{scene:?}");
@@ -408,7 +432,9 @@ fn a_restore_that_is_stopped_at_any_look_touches_nothing_and_one_that_is_not_is_
                     let kept = stage.kept();
                     let left: Vec<_> = kept.keys().filter(temporary).collect();
                     assert_eq!(left, <[&PathBuf; 0]>::default(), "{context}");
-                    let recovery = backend.recover(&mut stage.workspace).unwrap();
+                    let recovery = backend
+                        .recover(&Operation::unbounded(), &mut stage.workspace)
+                        .unwrap();
                     assert_eq!(recovery, Default::default(), "{context}");
                 }
             }
@@ -422,9 +448,10 @@ fn a_restore_that_is_stopped_at_any_look_touches_nothing_and_one_that_is_not_is_
         let plan = stage
             .backend
             .plan(
+                &Operation::unbounded(),
                 &stage.workspace,
                 &goal,
-                &RestoreOptions::new(stage.options(Interrupt::never())),
+                &RestoreOptions::new(stage.options()),
             )
             .unwrap();
         assert!(plan.is_empty(), "{scene:?}: it is as it was captured");
@@ -435,16 +462,22 @@ fn a_restore_that_is_stopped_at_any_look_touches_nothing_and_one_that_is_not_is_
 fn a_collection_that_is_stopped_at_any_look_removes_nothing_that_is_needed() {
     for scene in SCENES {
         let (mut stage, first) = Stage::with_snapshot(scene);
-        let second = stage.snapshot(Interrupt::never()).unwrap();
+        let second = stage.snapshot(&Operation::unbounded()).unwrap();
         let backend = Arc::clone(&stage.backend);
         backend
-            .forget(&mut stage.workspace, std::slice::from_ref(&first.id))
+            .forget(
+                &Operation::unbounded(),
+                &mut stage.workspace,
+                std::slice::from_ref(&first.id),
+            )
             .unwrap();
         let (mut look, mut stopped) = (0, 0);
         loop {
             let interrupt = Interrupt::at_look(look);
-            let collected = interrupt.during(|| backend.collect(&mut stage.workspace));
-            let proof = backend.verify(&stage.workspace, &second).unwrap();
+            let collected = backend.collect(&stopped_by(&interrupt), &mut stage.workspace);
+            let proof = backend
+                .verify(&Operation::unbounded(), &stage.workspace, &second)
+                .unwrap();
             assert_eq!(proof.problems, [], "{scene:?}, look {look}");
             match collected {
                 Ok(_) => {
@@ -457,7 +490,7 @@ fn a_collection_that_is_stopped_at_any_look_removes_nothing_that_is_needed() {
             look += 1;
         }
         assert!(stopped > 0, "{scene:?}");
-        let again = stage.snapshot(Interrupt::never()).unwrap();
+        let again = stage.snapshot(&Operation::unbounded()).unwrap();
         assert_eq!(again.tree, second.tree, "{scene:?}");
     }
 }
@@ -468,14 +501,14 @@ fn a_deadline_that_has_passed_is_named_and_nothing_is_left() {
         let stage = Stage::new(scene);
         let before = stage.kept();
         let late = Interrupt::after(std::time::Duration::ZERO);
-        let error = stage.snapshot(late).unwrap_err();
+        let error = stage.snapshot(&stopped_by(&late)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{scene:?}");
         assert!(
             error.to_string().contains("not done within 0 ms"),
             "{error}"
         );
         assert_eq!(stage.kept(), before, "{scene:?}");
-        stage.snapshot(Interrupt::never()).unwrap();
+        stage.snapshot(&Operation::unbounded()).unwrap();
     }
 }
 
@@ -496,13 +529,13 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
         let store = stage.workspace.store_path().to_owned();
         let (before, began_with) = (stage.kept(), bytes_below(&store));
         let whole = Stage::with_snapshot(scene).0;
-        whole.snapshot(Interrupt::never()).unwrap();
+        whole.snapshot(&Operation::unbounded()).unwrap();
         let needed = bytes_below(whole.workspace.store_path());
         assert!(needed > began_with, "{scene:?}: there is something to keep");
         let mut answers = std::collections::BTreeSet::new();
         let step = (needed - began_with) / 23 + 1;
         for limit in (began_with.saturating_sub(1)..needed + 20 * step).step_by(step as usize) {
-            let options = stage.options(Interrupt::never()).max_store_bytes(limit);
+            let options = stage.options().max_store_bytes(limit);
             let most = Arc::new(std::sync::atomic::AtomicU64::new(0));
             let look = {
                 let (most, store) = (Arc::clone(&most), store.clone());
@@ -510,8 +543,8 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
                     most.fetch_max(bytes_below(&store), std::sync::atomic::Ordering::Relaxed);
                 }
             };
-            let snapshot = || stage.backend.snapshot(&stage.workspace, &options);
-            let result = crate::faults::looked_at(look, snapshot);
+            let snapshot = |op: &Operation| stage.backend.snapshot(op, &stage.workspace, &options);
+            let result = crate::trial::looked_at(look, snapshot);
             let most = most.load(std::sync::atomic::Ordering::Relaxed);
             let most = most.max(bytes_below(&store));
             let context = format!("{scene:?}, limit {limit}, began with {began_with}");
@@ -521,7 +554,10 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
             );
             match result {
                 Ok(snapshot) => {
-                    let proof = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+                    let proof = stage
+                        .backend
+                        .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+                        .unwrap();
                     assert_eq!(proof.problems, [], "{context}");
                     answers.insert("kept");
                     break;
@@ -534,7 +570,10 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
                     assert_eq!(told, limit, "{context}");
                     assert!(actual > limit, "{context}: {actual}");
                     assert_eq!(stage.kept(), before, "{context}");
-                    let proof = stage.backend.verify(&stage.workspace, &first).unwrap();
+                    let proof = stage
+                        .backend
+                        .verify(&Operation::unbounded(), &stage.workspace, &first)
+                        .unwrap();
                     assert_eq!(proof.problems, [], "{context}");
                     answers.insert("refused");
                 }
@@ -552,7 +591,7 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
     let content = |stage: &Stage| stage.workspace.store_path().join("hash/content");
     let whole = Stage::with_snapshot(HASH).0;
     let began_with = bytes_below(&content(&whole));
-    whole.snapshot(Interrupt::never()).unwrap();
+    whole.snapshot(&Operation::unbounded()).unwrap();
     let new = bytes_below(&content(&whole)) - began_with;
     assert!(new > 1024, "there is something to keep");
 
@@ -560,7 +599,7 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
     let content = content(&stage);
     let limits = (0..new).step_by(97).chain([new - 1, new]);
     for limit in limits {
-        let options = stage.options(Interrupt::never());
+        let options = stage.options();
         let options = options.retain_content(RetainContent::UpTo(limit));
         let most = Arc::new(AtomicU64::new(0));
         let look = {
@@ -569,15 +608,18 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
                 most.fetch_max(bytes_below(&content), Ordering::Relaxed);
             }
         };
-        let snapshot = || stage.backend.snapshot(&stage.workspace, &options);
-        let snapshot = crate::faults::looked_at(look, snapshot).unwrap();
+        let snapshot = |op: &Operation| stage.backend.snapshot(op, &stage.workspace, &options);
+        let snapshot = crate::trial::looked_at(look, snapshot).unwrap();
         remains::wait_for_removals();
         let most = most.load(Ordering::Relaxed);
         assert!(
             most <= began_with + limit,
             "limit {limit}: there were {most}"
         );
-        let proof = stage.backend.verify(&stage.workspace, &snapshot).unwrap();
+        let proof = stage
+            .backend
+            .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+            .unwrap();
         assert_eq!(proof.problems, [], "limit {limit}");
         let is_kept = snapshot.metadata.has_content;
         assert_eq!(is_kept, Some(limit >= new), "limit {limit} of {new}");
@@ -596,7 +638,10 @@ fn a_store_is_at_no_moment_larger_than_its_limit_until_a_restore_is_done() {
         let mut answers = std::collections::BTreeSet::new();
         for step in 0.. {
             let (mut stage, first) = Stage::with_snapshot(scene);
-            let (before, after) = (first.clone(), stage.snapshot(Interrupt::never()).unwrap());
+            let (before, after) = (
+                first.clone(),
+                stage.snapshot(&Operation::unbounded()).unwrap(),
+            );
             // Next to nothing for a guard, and a step each for the journal.
             for number in 0..200 {
                 let name = format!("new/{number:03}-{}", "n".repeat(200));
@@ -605,7 +650,7 @@ fn a_store_is_at_no_moment_larger_than_its_limit_until_a_restore_is_done() {
             let store = stage.workspace.store_path().to_owned();
             let began_with = bytes_below(&store);
             let limit = began_with + step * 8_000;
-            let options = stage.options(Interrupt::never()).max_store_bytes(limit);
+            let options = stage.options().max_store_bytes(limit);
             let options = RestoreOptions::new(options).repository(RepositoryRestore::Undo {
                 before,
                 after,
@@ -631,8 +676,9 @@ fn a_store_is_at_no_moment_larger_than_its_limit_until_a_restore_is_done() {
             };
             let view = stage.workspace_view();
             let backend = Arc::clone(&stage.backend);
-            let restore = || backend.restore(&mut stage.workspace, &goal, &options);
-            let result = crate::faults::looked_at(look, restore);
+            let restore =
+                |op: &Operation| backend.restore(op, &mut stage.workspace, &goal, &options);
+            let result = crate::trial::looked_at(look, restore);
             let context = format!("{scene:?}, limit {limit}, began with {began_with}");
             let most = most.load(Ordering::Relaxed);
             assert!(
@@ -675,18 +721,24 @@ fn a_capture_that_would_store_more_anew_than_it_may_is_refused_and_leaves_nothin
         noise.fill(&mut bytes);
         stage.repository.write("noise", bytes);
         let before = stage.kept();
-        let options = stage.options(Interrupt::never()).max_new_bytes(150_000);
+        let options = stage.options().max_new_bytes(150_000);
         let error = stage
             .backend
-            .snapshot(&stage.workspace, &options)
+            .snapshot(&Operation::unbounded(), &stage.workspace, &options)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error:?}");
         assert!(error.to_string().contains("the limit is 150000"), "{error}");
         assert_eq!(stage.kept(), before, "{scene:?}");
-        let options = stage.options(Interrupt::never()).max_new_bytes(6 << 20);
-        stage.backend.snapshot(&stage.workspace, &options).unwrap();
-        let options = stage.options(Interrupt::never()).max_new_bytes(40_000);
-        let again = stage.backend.snapshot(&stage.workspace, &options).unwrap();
+        let options = stage.options().max_new_bytes(6 << 20);
+        stage
+            .backend
+            .snapshot(&Operation::unbounded(), &stage.workspace, &options)
+            .unwrap();
+        let options = stage.options().max_new_bytes(40_000);
+        let again = stage
+            .backend
+            .snapshot(&Operation::unbounded(), &stage.workspace, &options)
+            .unwrap();
         assert_eq!(
             again.metadata.files_hashed, 0,
             "what is kept is not stored anew"

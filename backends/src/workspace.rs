@@ -21,6 +21,7 @@ use crate::identity::Identity;
 use crate::kept_open::KeptOpen;
 use crate::lock::LockFile;
 use crate::lock_error::LockError;
+use crate::operation::Operation;
 use crate::remains::Remover;
 use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
@@ -155,12 +156,15 @@ impl StateDir {
     /// nowhere is refused, for what it leads to may only be unmounted. So is a directory that belongs to
     /// another user.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
-        let path = path.as_ref();
+        Self::open_in(&Operation::unbounded(), path.as_ref())
+    }
+
+    pub(crate) fn open_in(op: &Operation, path: &Path) -> Result<Self, WorkspaceError> {
         if let Some(reason) = unmakeable(path) {
             let path = path.to_owned();
             return Err(WorkspaceError::BadStateDir { path, reason });
         }
-        make_private_durably(path).map_err(WorkspaceError::State)?;
+        make_private_durably(op, path).map_err(WorkspaceError::State)?;
         let path = fs::canonicalize(path)
             .map_err(PathError::at("resolve", path))
             .map_err(WorkspaceError::State)?;
@@ -415,11 +419,11 @@ impl Workspace {
     /// Waits for the lock, at most for `patience`; [`LockError::Busy`] names who holds it.
     ///
     /// The first lock makes the store's directory.
-    pub fn lock(self, patience: Duration) -> Result<LockedWorkspace, LockError> {
-        make_private(&self.store_path)?;
-        registry::record(&self)?;
+    pub fn lock(self, op: &Operation, patience: Duration) -> Result<LockedWorkspace, LockError> {
+        make_private(op, &self.store_path)?;
+        registry::record(op, &self)?;
         let what = format!("the workspace {}", printable(&self.disk_path));
-        let lock = LockFile::acquire(&self.store_path.join("lock"), &what, patience)?;
+        let lock = LockFile::acquire(op, &self.store_path.join("lock"), &what, patience)?;
         Ok(LockedWorkspace {
             workspace: self,
             lock: Arc::new(lock),
@@ -439,7 +443,7 @@ impl LockedWorkspace {
     /// and inode are the new directory's from then on. The directory above has to be there, without
     /// a link on the way to it and on the file system that the workspace was on: where that is only
     /// unmounted, nothing is gone. Nothing is made but the one directory.
-    pub fn make_again(&mut self) -> Result<bool, PathError> {
+    pub fn make_again(&mut self, op: &Operation) -> Result<bool, PathError> {
         let path = &self.workspace.disk_path;
         if !is_nothing(path) {
             return Ok(false);
@@ -472,7 +476,7 @@ impl LockedWorkspace {
             device: stat.st_dev,
             inode: stat.st_ino,
         };
-        registry::record(&self.workspace)?;
+        registry::record(op, &self.workspace)?;
         Ok(true)
     }
 
@@ -484,8 +488,12 @@ impl LockedWorkspace {
 
     /// Removes what restores displaced whose guards are not among `guards`, which has to name every one that is
     /// kept. Somebody who forgot a guard was killed before it came to that; nobody else can tell what it is.
-    pub fn drop_displaced_but(&mut self, guards: &HashSet<SnapshotId>) -> Result<(), StoreError> {
-        area::purge_strays(&self.workspace.store_path, guards)
+    pub fn drop_displaced_but(
+        &mut self,
+        op: &Operation,
+        guards: &HashSet<SnapshotId>,
+    ) -> Result<(), StoreError> {
+        area::purge_strays(op, &self.workspace.store_path, guards)
     }
 
     /// Who removes what an operation that is stopped leaves.
@@ -673,7 +681,7 @@ mod registry {
 
     /// Writes down which directory a store belongs to, if it is not written there already. What was
     /// written of a directory that is gone stays.
-    pub(super) fn record(workspace: &Workspace) -> Result<(), PathError> {
+    pub(super) fn record(op: &Operation, workspace: &Workspace) -> Result<(), PathError> {
         let file = workspace.store_path.join(FILE);
         let found = fs::symlink_metadata(&workspace.disk_path);
         let known = read(&file);
@@ -696,7 +704,7 @@ mod registry {
             return Ok(());
         }
         let text = serde_json::to_vec_pretty(&now).expect("a record is plain data");
-        crate::durable::replace(&file, &text)
+        crate::durable::replace(op, &file, &text)
     }
 
     fn read(file: &Path) -> Option<Record> {
@@ -746,7 +754,11 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
         let workspace = Workspace::open(&path, &state).unwrap();
         let id = workspace.id().to_owned();
-        drop(workspace.lock(PATIENCE_OF_TESTS).unwrap());
+        drop(
+            workspace
+                .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+                .unwrap(),
+        );
         fs::remove_dir(&path).unwrap();
         (base, state, path, id)
     }
@@ -806,13 +818,18 @@ mod tests {
         let known = Workspace::open_known(&path, &state).unwrap();
         assert_eq!(known.id(), id);
         assert!(known.is_gone());
-        let mut locked = known.lock(PATIENCE_OF_TESTS).unwrap();
+        let mut locked = known
+            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .unwrap();
         assert!(!path.exists(), "a lock makes nothing");
-        assert!(locked.make_again().unwrap());
+        assert!(locked.make_again(&Operation::unbounded()).unwrap());
         let made = fs::symlink_metadata(&path).unwrap();
         assert_eq!(made.mode() & 0o7777, 0o750);
         assert_eq!(locked.identity().inode, made.ino());
-        assert!(!locked.make_again().unwrap(), "it is there");
+        assert!(
+            !locked.make_again(&Operation::unbounded()).unwrap(),
+            "it is there"
+        );
         drop(locked);
         let opened = Workspace::open(&path, &state).unwrap();
         assert_eq!((opened.id(), opened.is_gone()), (&*id, false));
@@ -852,22 +869,22 @@ mod tests {
         let above = path.parent().unwrap();
         let mut locked = Workspace::open_known(&path, &state)
             .unwrap()
-            .lock(PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
             .unwrap();
         let moved = base.path().join("moved");
         fs::rename(above, &moved).unwrap();
-        let error = locked.make_again().unwrap_err();
+        let error = locked.make_again(&Operation::unbounded()).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::NotFound);
         symlink(&moved, above).unwrap();
         locked
-            .make_again()
+            .make_again(&Operation::unbounded())
             .expect_err("not through a link that has come since");
         assert_eq!(fs::read_dir(&moved).unwrap().count(), 0);
         // Another file system where the directory above was: that one is only unmounted.
         fs::remove_file(above).unwrap();
         fs::rename(&moved, above).unwrap();
         locked.workspace.identity.device += 1;
-        locked.make_again().unwrap_err();
+        locked.make_again(&Operation::unbounded()).unwrap_err();
         assert!(!path.exists());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Backend, Diff, DiffOptions, Label, LockedWorkspace, RestoreGoal, RestoreOptions,
+    Backend, Diff, DiffOptions, Label, LockedWorkspace, Operation, RestoreGoal, RestoreOptions,
     RestoreOutcome, Snapshot, SnapshotOptions, StateDir, Strategy, Workspace, detect,
 };
 
@@ -34,7 +34,7 @@ impl Stillframe {
             .expect("it has a backend")
             .backend;
         let workspace = workspace
-            .lock(Duration::from_secs(60))
+            .lock(&Operation::unbounded(), Duration::from_secs(60))
             .expect("nobody else is here");
         Self {
             workspace,
@@ -60,6 +60,7 @@ impl Stillframe {
     pub fn snapshot(&self) -> Snapshot {
         self.backend
             .snapshot(
+                &Operation::unbounded(),
                 &self.workspace,
                 &Self::options(Label::MANUAL).watch(self.watches),
             )
@@ -70,6 +71,7 @@ impl Stillframe {
     pub fn diff(&self, from: &Snapshot, to: &Snapshot) -> Diff {
         self.backend
             .diff(
+                &Operation::unbounded(),
                 &self.workspace,
                 from,
                 to,
@@ -87,7 +89,12 @@ impl Stillframe {
         };
         let options = RestoreOptions::new(Self::options(Label::GUARD));
         self.backend
-            .restore(&mut self.workspace, &goal, &options)
+            .restore(
+                &Operation::unbounded(),
+                &mut self.workspace,
+                &goal,
+                &options,
+            )
             .expect("it is restorable")
     }
 }

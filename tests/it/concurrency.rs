@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+use stillframe::backends::Operation;
 
 use rustix::process::Signal;
 use stillframe_tests::{Snap, TestWorkspace, is_stopped, oracle, view};
@@ -302,7 +303,9 @@ fn a_command_that_is_asked_to_end_ends_at_once_and_leaves_nothing() {
         ] {
             // So that it is under way for as long as it is wanted.
             let workspace = stillframe_backends::Workspace::open(ws.root(), &state).unwrap();
-            let held = workspace.lock(std::time::Duration::from_secs(10)).unwrap();
+            let held = workspace
+                .lock(&Operation::unbounded(), std::time::Duration::from_secs(10))
+                .unwrap();
             let mut running = ws.call(command.iter().copied()).start();
             running.until("it catches signals", |r| catches(r.pid(), signal));
             running.signal(signal);
@@ -501,7 +504,10 @@ fn a_capture_that_was_stopped_for_however_long_still_holds_its_lock_and_goes_on(
     let state = stillframe_backends::StateDir::open(ws.state()).unwrap();
     let workspace = stillframe_backends::Workspace::open(ws.root(), &state).unwrap();
     let refused = workspace
-        .lock(std::time::Duration::from_millis(50))
+        .lock(
+            &Operation::unbounded(),
+            std::time::Duration::from_millis(50),
+        )
         .unwrap_err();
     assert_eq!(refused.kind().as_str(), "Busy", "{refused}");
     running.until("it goes on to its end", |_| {

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Detection, ErrorKind, Label, OmissionReason, RelPath, RepositoryRestore, RestoreGoal,
-    RestoreOptions, Snapshot, SnapshotOptions, StateDir, Strategy, Workspace, detect,
+    Detection, ErrorKind, Label, OmissionReason, Operation, RelPath, RepositoryRestore,
+    RestoreGoal, RestoreOptions, Snapshot, SnapshotOptions, StateDir, Strategy, Workspace, detect,
 };
 use stillframe_tests::TestWorkspace;
 
@@ -25,21 +25,37 @@ impl Host {
     fn snapshot(&self, change: impl FnOnce(&mut SnapshotOptions)) -> Snapshot {
         let mut options = options();
         change(&mut options);
-        let locked = self.workspace.clone().lock(Duration::from_secs(5)).unwrap();
-        self.backend.backend.snapshot(&locked, &options).unwrap()
+        let locked = self
+            .workspace
+            .clone()
+            .lock(&Operation::unbounded(), Duration::from_secs(5))
+            .unwrap();
+        self.backend
+            .backend
+            .snapshot(&Operation::unbounded(), &locked, &options)
+            .unwrap()
     }
 
     fn restore(&self, snapshot: &Snapshot, change: impl FnOnce(&mut SnapshotOptions)) {
         let mut guard = options();
         change(&mut guard);
-        let mut locked = self.workspace.clone().lock(Duration::from_secs(5)).unwrap();
+        let mut locked = self
+            .workspace
+            .clone()
+            .lock(&Operation::unbounded(), Duration::from_secs(5))
+            .unwrap();
         let goal = RestoreGoal::Snapshot {
             snapshot: snapshot.clone(),
             paths: Vec::new(),
         };
         self.backend
             .backend
-            .restore(&mut locked, &goal, &RestoreOptions::new(guard))
+            .restore(
+                &Operation::unbounded(),
+                &mut locked,
+                &goal,
+                &RestoreOptions::new(guard),
+            )
             .unwrap();
     }
 }
@@ -114,7 +130,11 @@ fn a_branch_that_somebody_else_moved_is_head_moved_and_nothing_is_touched() {
     let after = host.snapshot(|_| {});
     ws.write("theirs", "x\n");
     ws.commit("by somebody else");
-    let mut locked = host.workspace.clone().lock(Duration::from_secs(5)).unwrap();
+    let mut locked = host
+        .workspace
+        .clone()
+        .lock(&Operation::unbounded(), Duration::from_secs(5))
+        .unwrap();
     let goal = RestoreGoal::Snapshot {
         snapshot: before.clone(),
         paths: Vec::new(),
@@ -126,7 +146,10 @@ fn a_branch_that_somebody_else_moved_is_head_moved_and_nothing_is_touched() {
     };
     let options = RestoreOptions::new(options()).repository(rollback);
     let error = ws.untouched(|| {
-        let restored = host.backend.backend.restore(&mut locked, &goal, &options);
+        let restored =
+            host.backend
+                .backend
+                .restore(&Operation::unbounded(), &mut locked, &goal, &options);
         restored.unwrap_err()
     });
     assert_eq!(error.kind(), ErrorKind::HeadMoved, "{error}");
@@ -142,7 +165,11 @@ fn a_head_that_somebody_else_switched_is_head_moved() {
     ws.write("README", "by the run\n");
     let after = host.snapshot(|_| {});
     ws.git(["checkout", "-q", "-b", "theirs"]);
-    let mut locked = host.workspace.clone().lock(Duration::from_secs(5)).unwrap();
+    let mut locked = host
+        .workspace
+        .clone()
+        .lock(&Operation::unbounded(), Duration::from_secs(5))
+        .unwrap();
     let goal = RestoreGoal::Snapshot {
         snapshot: before.clone(),
         paths: Vec::new(),
@@ -154,7 +181,10 @@ fn a_head_that_somebody_else_switched_is_head_moved() {
     };
     let options = RestoreOptions::new(options()).repository(rollback);
     let error = ws.untouched(|| {
-        let restored = host.backend.backend.restore(&mut locked, &goal, &options);
+        let restored =
+            host.backend
+                .backend
+                .restore(&Operation::unbounded(), &mut locked, &goal, &options);
         restored.unwrap_err()
     });
     assert_eq!(error.kind(), ErrorKind::HeadMoved, "{error}");
@@ -164,23 +194,32 @@ fn a_head_that_somebody_else_switched_is_head_moved() {
 fn a_spent_budget_is_a_typed_failure_and_publishes_nothing() {
     let ws = TestWorkspace::repository();
     let host = Host::of(&ws);
-    let locked = host.workspace.clone().lock(Duration::from_secs(5)).unwrap();
-    let late = options().interrupt(stillframe_backends::Interrupt::after(Duration::ZERO));
-    let error = host.backend.backend.snapshot(&locked, &late).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout);
-    let interrupt = stillframe_backends::Interrupt::never();
-    interrupt.cancel();
-    let cancelled = options().interrupt(interrupt);
+    let locked = host
+        .workspace
+        .clone()
+        .lock(&Operation::unbounded(), Duration::from_secs(5))
+        .unwrap();
+    let late = stillframe_backends::Interrupt::after(Duration::ZERO);
+    let late = Operation::unbounded().cancelled_by(&late);
     let error = host
         .backend
         .backend
-        .snapshot(&locked, &cancelled)
+        .snapshot(&late, &locked, &options())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let interrupt = stillframe_backends::Interrupt::never();
+    interrupt.cancel();
+    let cancelled = Operation::unbounded().cancelled_by(&interrupt);
+    let error = host
+        .backend
+        .backend
+        .snapshot(&cancelled, &locked, &options())
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     assert!(
         host.backend
             .backend
-            .list(&host.workspace)
+            .list(&Operation::unbounded(), &host.workspace)
             .unwrap()
             .is_empty()
     );
@@ -216,7 +255,14 @@ fn a_patch_over_the_cap_is_whole_in_the_sink_and_not_embedded() {
     let diff = host
         .backend
         .backend
-        .diff(&host.workspace, &from, &to, &options, &mut sink)
+        .diff(
+            &Operation::unbounded(),
+            &host.workspace,
+            &from,
+            &to,
+            &options,
+            &mut sink,
+        )
         .unwrap();
     assert!(diff.patch.is_none());
     assert!(diff.patch_truncated);
@@ -235,7 +281,14 @@ fn a_cap_of_zero_is_invalid() {
     let error = host
         .backend
         .backend
-        .diff(&host.workspace, &from, &from, &options, &mut Vec::new())
+        .diff(
+            &Operation::unbounded(),
+            &host.workspace,
+            &from,
+            &from,
+            &options,
+            &mut Vec::new(),
+        )
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOptions);
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use stillframe_backends::{
-    Label, RelPath, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir,
+    Label, Operation, RelPath, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir,
     Strategy as BackendStrategy, Workspace, detect,
 };
 use stillframe_tests::torture::world::{ORDINARY, RULES, RULES_AT, Step};
@@ -43,10 +43,14 @@ fn comes_back(ws: &TestWorkspace, kind: BackendStrategy, before: &[Step], after:
     let state = StateDir::open(ws.state()).unwrap();
     let workspace = Workspace::open(ws.root(), &state).unwrap();
     let backend = detect(&workspace, kind).unwrap().backend;
-    let mut locked = workspace.lock(Duration::from_secs(5)).unwrap();
+    let mut locked = workspace
+        .lock(&Operation::unbounded(), Duration::from_secs(5))
+        .unwrap();
     let options =
         || SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH).retain_content(true);
-    let snapshot = backend.snapshot(&locked, &options()).unwrap();
+    let snapshot = backend
+        .snapshot(&Operation::unbounded(), &locked, &options())
+        .unwrap();
     let captured = view::worktree(ws.root());
     if let Some(tree) = &snapshot.tree {
         assert_eq!(*tree, oracle::raw_tree(ws), "the tree is that of git");
@@ -61,7 +65,12 @@ fn comes_back(ws: &TestWorkspace, kind: BackendStrategy, before: &[Step], after:
             paths: Vec::new(),
         };
         backend
-            .restore(&mut locked, &goal, &RestoreOptions::new(options()))
+            .restore(
+                &Operation::unbounded(),
+                &mut locked,
+                &goal,
+                &RestoreOptions::new(options()),
+            )
             .unwrap()
     };
     let outcome = restore(&snapshot);
@@ -150,10 +159,14 @@ fn directories_come_back(
     let state = StateDir::open(ws.state()).unwrap();
     let workspace = Workspace::open(ws.root(), &state).unwrap();
     let backend = detect(&workspace, kind).unwrap().backend;
-    let mut locked = workspace.lock(Duration::from_secs(5)).unwrap();
+    let mut locked = workspace
+        .lock(&Operation::unbounded(), Duration::from_secs(5))
+        .unwrap();
     let options =
         || SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH).retain_content(true);
-    let snapshot = backend.snapshot(&locked, &options()).unwrap();
+    let snapshot = backend
+        .snapshot(&Operation::unbounded(), &locked, &options())
+        .unwrap();
     let then = view::worktree(ws.root());
     for step in after {
         step.take(ws.root());
@@ -161,7 +174,12 @@ fn directories_come_back(
     let now = view::worktree(ws.root());
     let mut restore = |goal: &RestoreGoal| {
         let outcome = backend
-            .restore(&mut locked, goal, &RestoreOptions::new(options()))
+            .restore(
+                &Operation::unbounded(),
+                &mut locked,
+                goal,
+                &RestoreOptions::new(options()),
+            )
             .unwrap();
         assert_eq!(outcome.skipped, [], "nobody else was at work");
         outcome
@@ -237,9 +255,13 @@ fn nothing_is_lost(ws: &TestWorkspace, before: &[Step], after: &[Step]) {
     let state = StateDir::open(ws.state()).unwrap();
     let workspace = Workspace::open(ws.root(), &state).unwrap();
     let backend = detect(&workspace, BackendStrategy::Git).unwrap().backend;
-    let mut locked = workspace.lock(Duration::from_secs(5)).unwrap();
+    let mut locked = workspace
+        .lock(&Operation::unbounded(), Duration::from_secs(5))
+        .unwrap();
     let options = || SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH);
-    let snapshot = backend.snapshot(&locked, &options()).unwrap();
+    let snapshot = backend
+        .snapshot(&Operation::unbounded(), &locked, &options())
+        .unwrap();
     let captured = oracle::stored_contents(ws, snapshot.tree.as_ref().unwrap());
     for step in after {
         step.take(ws.root());
@@ -250,7 +272,12 @@ fn nothing_is_lost(ws: &TestWorkspace, before: &[Step], after: &[Step]) {
         paths: Vec::new(),
     };
     let outcome = backend
-        .restore(&mut locked, &goal, &RestoreOptions::new(options()))
+        .restore(
+            &Operation::unbounded(),
+            &mut locked,
+            &goal,
+            &RestoreOptions::new(options()),
+        )
         .unwrap();
     let now = contents(ws.root());
     let guard = oracle::stored_contents(ws, outcome.guard.tree.as_ref().unwrap());

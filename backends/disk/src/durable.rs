@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, OFlags};
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::faults::{self, Effect, Seam};
-use crate::interrupt;
-use crate::room::Taken;
+use crate::faults::Effect;
+use crate::operation::Operation;
+use crate::quota::Reserved;
 use stillframe_model::error::{PathError, printable};
 use stillframe_model::store_error::StoreError;
 
@@ -32,29 +32,32 @@ pub const STAGED_PREFIX: &str = ".tmp-";
 #[derive(Debug)]
 #[must_use = "dropping it removes the file"]
 pub struct StagedFile {
+    op: Operation,
     file: NamedTempFile,
-    /// For as many bytes as it has.
-    taken: Taken,
+    /// As many bytes as it has.
+    reserved: Reserved,
 }
 
 /// A [`StagedFile`] that is written and closed, so that there may be any number of them.
 #[derive(Debug)]
 #[must_use = "dropping it removes the file"]
 pub struct ClosedFile {
+    op: Operation,
     path: TempPath,
-    taken: Taken,
+    reserved: Reserved,
 }
 
 impl StagedFile {
     /// Makes an empty file in `directory`, under a name that begins with `prefix`.
-    pub fn create(directory: &Path, prefix: &str) -> Result<Self, PathError> {
+    pub fn create(op: &Operation, directory: &Path, prefix: &str) -> Result<Self, PathError> {
         let mut builder = tempfile::Builder::new();
-        wanted()
-            .and_then(|()| faults::effect(Effect::Stage(directory)))
+        wanted(op)
+            .and_then(|()| op.effect(Effect::Stage(directory)))
             .and_then(|()| builder.prefix(prefix).tempfile_in(directory))
             .map(|file| Self {
+                op: op.clone(),
                 file,
-                taken: Taken::nothing(),
+                reserved: op.reserve(),
             })
             .map_err(PathError::at("make a temporary file in", directory))
     }
@@ -78,7 +81,7 @@ impl StagedFile {
         for piece in bytes.chunks(WRITTEN_AT_ONCE) {
             let end = at + piece.len() as u64;
             self.change("write", |file| {
-                self.taken.up_to(end)?;
+                self.reserved.up_to(end)?;
                 file.write_all_at(piece, at)
             })?;
             at = end;
@@ -89,15 +92,15 @@ impl StagedFile {
     /// Cuts it off behind `length` bytes.
     pub fn truncate(&self, length: u64) -> Result<(), PathError> {
         self.change("truncate", |file| file.set_len(length))?;
-        self.taken.down_to(length);
+        self.reserved.down_to(length);
         Ok(())
     }
 
-    /// Takes the room that it needs to have `length` bytes: for who fills it through
+    /// Reserves what it needs to have `length` bytes: for who fills it through
     /// [`StagedFile::as_file`].
-    pub fn make_room(&self, length: u64) -> Result<(), PathError> {
-        let room = self.taken.up_to(length);
-        room.map_err(PathError::at("fill", self.path()))
+    pub fn reserve(&self, length: u64) -> Result<(), PathError> {
+        let reserved = self.reserved.up_to(length);
+        reserved.map_err(PathError::at("fill", self.path()))
     }
 
     /// Takes the right to write from everybody.
@@ -110,11 +113,11 @@ impl StagedFile {
     /// Makes its bytes survive a power cut. Of a large file that is waited for only as long as it is wanted.
     pub fn sync(&self) -> Result<(), PathError> {
         let sync = || match self.as_file().metadata()?.len() >= LONG_SYNC_BYTES {
-            true => while_wanted(self.as_file(), |file| file.sync_all()),
+            true => while_wanted(&self.op, self.as_file(), |file| file.sync_all()),
             false => self.as_file().sync_all(),
         };
-        wanted()
-            .and_then(|()| faults::effect(Effect::Sync(self.path())))
+        wanted(&self.op)
+            .and_then(|()| self.op.effect(Effect::Sync(self.path())))
             .and_then(|()| sync())
             .map_err(PathError::at("sync", self.path()))
     }
@@ -128,19 +131,20 @@ impl StagedFile {
     /// Gives it a name that nothing has; the file comes back with the error.
     pub fn rename_to_new(self, to: &Path) -> Result<(), (io::Error, Self)> {
         let from = self.path();
-        if let Err(error) = faults::effect(Effect::Rename { from, to }) {
+        if let Err(error) = self.op.effect(Effect::Rename { from, to }) {
             return Err((error, self));
         }
         match self.file.persist_noclobber(to) {
             Ok(_) => {
-                self.taken.keep();
+                self.reserved.keep();
                 Ok(())
             }
             Err(e) => Err((
                 e.error,
                 Self {
+                    op: self.op,
                     file: e.file,
-                    taken: self.taken,
+                    reserved: self.reserved,
                 },
             )),
         }
@@ -149,8 +153,9 @@ impl StagedFile {
     /// Lets go of the descriptor.
     pub fn close(self) -> ClosedFile {
         ClosedFile {
+            op: self.op,
             path: self.file.into_temp_path(),
-            taken: self.taken,
+            reserved: self.reserved,
         }
     }
 
@@ -159,8 +164,8 @@ impl StagedFile {
         operation: &'static str,
         change: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), PathError> {
-        wanted()
-            .and_then(|()| faults::effect(Effect::Write(self.path())))
+        wanted(&self.op)
+            .and_then(|()| self.op.effect(Effect::Write(self.path())))
             .and_then(|()| change(self.as_file()))
             .map_err(PathError::at(operation, self.path()))
     }
@@ -169,13 +174,13 @@ impl StagedFile {
 /// Appends; errors do not name the path.
 impl Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        wanted()?;
-        faults::effect(Effect::Write(self.path()))?;
+        wanted(&self.op)?;
+        self.op.effect(Effect::Write(self.path()))?;
         let file = self.file.as_file_mut();
         let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
-        if self.taken.is_limited() {
+        if self.reserved.is_limited() {
             let end = file.stream_position()? + piece.len() as u64;
-            self.taken.up_to(end)?;
+            self.reserved.up_to(end)?;
         }
         file.write(piece)
     }
@@ -193,17 +198,18 @@ impl ClosedFile {
 
     /// Makes its bytes survive a power cut.
     pub fn sync(&self) -> Result<(), PathError> {
-        sync_file(&self.path)
+        sync_file(&self.op, &self.path)
     }
 
     /// Gives it its name, in place of what had it. A power cut may undo that until the directory is
     /// synced.
     pub fn rename(self, to: &Path) -> Result<(), PathError> {
         let from = &self.path;
-        faults::effect(Effect::Rename { from, to })
+        self.op
+            .effect(Effect::Rename { from, to })
             .and_then(|()| self.path.persist(to).map_err(|e| e.error))
             .map_err(PathError::at("rename into", to))?;
-        self.taken.keep();
+        self.reserved.keep();
         Ok(())
     }
 }
@@ -211,56 +217,58 @@ impl ClosedFile {
 /// Gives the file `name` in `source` a further name in `directory`, which must be on the same file
 /// system, as if it had been staged there. A link is not followed: it is itself linked.
 pub fn stage_link(
+    op: &Operation,
     source: BorrowedFd<'_>,
     name: &str,
     directory: &Path,
     prefix: &str,
 ) -> io::Result<ClosedFile> {
-    let taken = Taken::nothing();
+    let reserved = op.reserve();
     let linked = tempfile::Builder::new()
         .prefix(prefix)
         .make_in(directory, |path| {
-            wanted()?;
-            if taken.is_limited() {
+            wanted(op)?;
+            if reserved.is_limited() {
                 let found = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                taken.linked(found.st_size.unsigned_abs())?;
+                reserved.linked(found.st_size.unsigned_abs())?;
             }
-            faults::effect(Effect::Link(path))?;
+            op.effect(Effect::Link(path))?;
             rustix::fs::linkat(source, name, rustix::fs::CWD, path, AtFlags::empty())?;
             Ok(())
         })?;
     Ok(ClosedFile {
+        op: op.clone(),
         path: linked.into_temp_path(),
-        taken,
+        reserved,
     })
 }
 
 /// Replaces the file at `path` by `bytes`: staged beside it, synced, renamed, and its directory
 /// synced. A reader sees the old bytes or the new ones, on `Err` either of them.
-pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
-    let staged = stage_for(path)?;
+pub fn replace(op: &Operation, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+    let staged = stage_for(op, path)?;
     staged.write_at(bytes, 0)?;
     // Before the rename: a name must never point at bytes that a power cut can take.
     staged.sync()?;
     staged.rename(path)?;
-    sync_directory(directory_of(path))
+    sync_directory(op, directory_of(path))
 }
 
 /// As [`replace`], without a sync: after a power cut the file may be whole, old, damaged or gone.
-pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> Result<(), PathError> {
-    let staged = stage_for(path)?;
+pub fn replace_unsynced(op: &Operation, path: &Path, bytes: &[u8]) -> Result<(), PathError> {
+    let staged = stage_for(op, path)?;
     staged.write_at(bytes, 0)?;
     staged.rename(path)
 }
 
 /// An empty file that can be given the name `path`.
-pub fn stage_for(path: &Path) -> Result<StagedFile, PathError> {
-    StagedFile::create(directory_of(path), &staged_prefix(path))
+pub fn stage_for(op: &Operation, path: &Path) -> Result<StagedFile, PathError> {
+    StagedFile::create(op, directory_of(path), &staged_prefix(path))
 }
 
 /// Removes the files that were to be given the name `path` by a process that was killed. Nobody else may be
 /// about to give it.
-pub fn remove_staged_for(path: &Path) -> Result<(), PathError> {
+pub fn remove_staged_for(op: &Operation, path: &Path) -> Result<(), PathError> {
     let (directory, prefix) = (directory_of(path), staged_prefix(path));
     for entry in fs::read_dir(directory).map_err(PathError::at("list", directory))? {
         let entry = entry.map_err(PathError::at("list", directory))?;
@@ -269,7 +277,7 @@ pub fn remove_staged_for(path: &Path) -> Result<(), PathError> {
             .as_encoded_bytes()
             .starts_with(prefix.as_bytes())
         {
-            remove_file(&entry.path())?;
+            remove_file(op, &entry.path())?;
         }
     }
     Ok(())
@@ -294,9 +302,10 @@ pub fn private_file() -> fs::OpenOptions {
 
 /// Makes the directory `path` and what is missing above it, readable by the owner alone, whatever
 /// the umask. A power cut may take them until the directories above are synced.
-pub fn make_private(path: &Path) -> Result<(), PathError> {
+pub fn make_private(op: &Operation, path: &Path) -> Result<(), PathError> {
     for directory in missing(path).into_iter().rev() {
-        let made = faults::effect(Effect::MakeDirectory(directory))
+        let made = op
+            .effect(Effect::MakeDirectory(directory))
             .and_then(|()| DirBuilder::new().mode(0o700).create(directory));
         match made {
             // Another process made it.
@@ -308,13 +317,13 @@ pub fn make_private(path: &Path) -> Result<(), PathError> {
 }
 
 /// As [`make_private`], and durably.
-pub fn make_private_durably(path: &Path) -> Result<(), PathError> {
+pub fn make_private_durably(op: &Operation, path: &Path) -> Result<(), PathError> {
     let missing = missing(path);
-    make_private(path)?;
+    make_private(op, path)?;
     missing.into_iter().try_for_each(|made| {
         // Of a relative path the first part lies in the current directory.
         let above = made.parent().filter(|above| !above.as_os_str().is_empty());
-        sync_directory(above.unwrap_or(Path::new(".")))
+        sync_directory(op, above.unwrap_or(Path::new(".")))
     })
 }
 
@@ -330,8 +339,8 @@ fn missing(path: &Path) -> Vec<&Path> {
 }
 
 /// Makes the bytes of the file at `path` survive a power cut.
-pub fn sync_file(path: &Path) -> Result<(), PathError> {
-    faults::effect(Effect::Sync(path))
+pub fn sync_file(op: &Operation, path: &Path) -> Result<(), PathError> {
+    op.effect(Effect::Sync(path))
         .and_then(|()| File::open(path)?.sync_all())
         .map_err(PathError::at("sync", path))
 }
@@ -342,15 +351,13 @@ pub fn sync_together(files: &[&StagedFile]) -> Result<(), PathError> {
     let Some((own, others)) = files.split_first() else {
         return Ok(());
     };
-    let seam = Seam::of_this_thread();
-    let sync = |file: &StagedFile| {
-        seam.enter();
-        file.sync()
-    };
     std::thread::scope(|scope| {
         let spawn = |file| {
             let helper = std::thread::Builder::new();
-            (file, helper.spawn_scoped(scope, move || sync(file)))
+            (
+                file,
+                helper.spawn_scoped(scope, move || StagedFile::sync(file)),
+            )
         };
         let helpers: Vec<_> = others.iter().copied().map(spawn).collect();
         let own = own.sync();
@@ -368,33 +375,33 @@ pub fn sync_together(files: &[&StagedFile]) -> Result<(), PathError> {
 }
 
 /// Makes the names in `directory` survive a power cut.
-pub fn sync_directory(directory: &Path) -> Result<(), PathError> {
-    faults::effect(Effect::SyncDirectory(directory))
+pub fn sync_directory(op: &Operation, directory: &Path) -> Result<(), PathError> {
+    op.effect(Effect::SyncDirectory(directory))
         .and_then(|()| File::open(directory)?.sync_all())
         .map_err(PathError::at("sync the directory", directory))
 }
 
 /// Makes the name of `directory`, a part of a workspace's store, survive a power cut, with those of
 /// the store and of the directory of all stores, which may be as new.
-pub fn sync_above(directory: &Path) -> Result<(), PathError> {
+pub fn sync_above(op: &Operation, directory: &Path) -> Result<(), PathError> {
     let above = directory.ancestors().skip(1).take(3);
     above
         .filter(|above| !above.as_os_str().is_empty())
-        .try_for_each(sync_directory)
+        .try_for_each(|above| sync_directory(op, above))
 }
 
 /// Makes everything on the file system of `directory` survive a power cut. That is waited for only as long
 /// as it is wanted.
-pub fn sync_file_system(directory: &Path) -> Result<(), PathError> {
+pub fn sync_file_system(op: &Operation, directory: &Path) -> Result<(), PathError> {
     let sync = |file: &File| Ok(rustix::fs::syncfs(file.as_fd())?);
-    faults::effect(Effect::SyncFileSystem(directory))
-        .and_then(|()| while_wanted(&File::open(directory)?, sync))
+    op.effect(Effect::SyncFileSystem(directory))
+        .and_then(|()| while_wanted(op, &File::open(directory)?, sync))
         .map_err(PathError::at("sync the file system of", directory))
 }
 
 /// Fails if the work that asks for it should stop.
-fn wanted() -> io::Result<()> {
-    Ok(interrupt::check()?)
+fn wanted(op: &Operation) -> io::Result<()> {
+    Ok(op.check()?)
 }
 
 /// To sync less than this takes no longer than to begin a thread that waits for it.
@@ -411,8 +418,8 @@ static LEFT_SYNCS: AtomicUsize = AtomicUsize::new(0);
 
 /// Does `sync`, which the kernel lets nobody break off, on a thread of its own, and stops waiting for it
 /// once the work should stop. The thread ends when the kernel is done.
-fn while_wanted(file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
-    if !interrupt::is_heeded() || LEFT_SYNCS.load(Ordering::Relaxed) >= MAX_LEFT_SYNCS {
+fn while_wanted(op: &Operation, file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
+    if !op.may_be_cancelled() || LEFT_SYNCS.load(Ordering::Relaxed) >= MAX_LEFT_SYNCS {
         return sync(file);
     }
     let (done, is_done) = mpsc::sync_channel(1);
@@ -437,7 +444,7 @@ fn while_wanted(file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it panicked")),
         }
-        if let Err(interrupted) = interrupt::check() {
+        if let Err(interrupted) = op.check() {
             LEFT_SYNCS.fetch_add(1, Ordering::Relaxed);
             if is_settled.swap(true, Ordering::AcqRel) {
                 LEFT_SYNCS.fetch_sub(1, Ordering::Relaxed);
@@ -448,8 +455,11 @@ fn while_wanted(file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()
 }
 
 /// Removes the file or link at `path`; that there is none is fine.
-pub fn remove_file(path: &Path) -> Result<(), PathError> {
-    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
+pub fn remove_file(op: &Operation, path: &Path) -> Result<(), PathError> {
+    match op
+        .effect(Effect::Remove(path))
+        .and_then(|()| fs::remove_file(path))
+    {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
@@ -523,6 +533,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::interrupt::Interrupt;
 
     #[test]
     fn a_file_that_is_too_long_is_not_read() {
@@ -583,7 +594,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/c");
         for _ in 0..2 {
-            make_private(&path).unwrap();
+            make_private(&Operation::unbounded(), &path).unwrap();
             for made in path.ancestors().take(3) {
                 let mode = fs::metadata(made).unwrap().permissions().mode();
                 assert_eq!(mode & 0o077, 0, "{}", made.display());
@@ -591,7 +602,7 @@ mod tests {
         }
         fs::write(path.join("file"), "x").unwrap();
         for taken in ["file", "file/below"].map(|name| path.join(name)) {
-            let error = make_private(&taken).unwrap_err();
+            let error = make_private(&Operation::unbounded(), &taken).unwrap_err();
             assert_eq!(error.path, taken, "it is the one that was asked for");
         }
     }
@@ -608,9 +619,10 @@ mod tests {
             Ok(())
         };
         let held_up = HELD_UP.lock().unwrap();
-        let told = interrupt::Interrupt::after(Duration::from_millis(1));
+        let soon = Interrupt::after(Duration::from_millis(1));
+        let told = Operation::unbounded().cancelled_by(&soon);
         for _ in 0..MAX_LEFT_SYNCS {
-            let error = told.during(|| while_wanted(&file, slow)).unwrap_err();
+            let error = while_wanted(&told, &file, slow).unwrap_err();
             assert!(
                 stillframe_model::interrupted::Interrupted::in_io(&error).is_some(),
                 "{error}"
@@ -622,8 +634,7 @@ mod tests {
         while LEFT_SYNCS.load(Ordering::Relaxed) != 0 {
             std::thread::yield_now();
         }
-        interrupt::Interrupt::never()
-            .during(|| while_wanted(&file, slow))
-            .unwrap();
+        let never = Operation::unbounded().cancelled_by(&Interrupt::never());
+        while_wanted(&never, &file, slow).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! What Stillframe writes with: files that are whole or absent also after a power cut, locks, the
-//! form of its own files, work on every core, and what stops an operation: a wish to stop, a limit,
-//! and in tests a fault.
+//! form of its own files, work on every core, and the operation, with all that may stop it: a
+//! cancellation, a quota, and in tests a fault.
 //!
 //! Nothing here knows git, a workspace, or what is in the files. A host finds what it needs of it in
 //! the crate `stillframe`.
@@ -18,6 +18,7 @@
 #[macro_use]
 pub mod seeded;
 
+pub mod bulk;
 pub mod codec;
 pub mod descriptor;
 pub mod durable;
@@ -26,8 +27,12 @@ pub mod file_system_of;
 pub mod interrupt;
 pub mod lock;
 pub mod note;
+pub mod operation;
+pub mod pace;
 pub mod parallel;
 pub mod patience;
+pub mod quota;
 pub mod regular_file;
 pub mod remains;
-pub mod room;
+#[cfg(any(test, feature = "testing"))]
+pub mod trial;

@@ -16,6 +16,7 @@ use stillframe_model::error::PathError;
 use stillframe_model::lock_error::LockError;
 use stillframe_model::path::printable_bytes;
 
+use crate::operation::Operation;
 use crate::patience::Patience;
 use crate::regular_file::open_regular;
 
@@ -30,12 +31,12 @@ pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
 }
 
 /// As [`try_lock`], as long as there is patience.
-pub fn lock_within(file: impl AsFd, patience: Patience) -> io::Result<bool> {
+pub fn lock_within(op: &Operation, file: impl AsFd, patience: Patience) -> io::Result<bool> {
     loop {
         if try_lock(file.as_fd())? {
             return Ok(true);
         }
-        if !patience.pause() {
+        if !patience.pause(op) {
             return Ok(false);
         }
     }
@@ -88,12 +89,17 @@ pub struct LockFile {
 
 impl LockFile {
     /// Waits at most `patience`. `what` is for the message.
-    pub fn acquire(path: &Path, what: &str, patience: Duration) -> Result<Self, LockError> {
+    pub fn acquire(
+        op: &Operation,
+        path: &Path,
+        what: &str,
+        patience: Duration,
+    ) -> Result<Self, LockError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = open_regular(options.mode(0o600), path)
             .map_err(PathError::at("open the lock file", path))?;
-        let is_ours = lock_within(&file, Patience::of(patience));
+        let is_ours = lock_within(op, &file, Patience::of(patience));
         if !is_ours.map_err(PathError::at("lock", path))? {
             return Err(LockError::Busy {
                 what: what.to_owned(),
@@ -115,13 +121,20 @@ mod tests {
     fn a_lock_is_had_by_one_who_is_named_to_the_others_until_he_lets_go() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("lock");
-        let held = LockFile::acquire(&path, "the store", Duration::ZERO).unwrap();
-        let busy = LockFile::acquire(&path, "the store", Duration::from_millis(5)).unwrap_err();
+        let held =
+            LockFile::acquire(&Operation::unbounded(), &path, "the store", Duration::ZERO).unwrap();
+        let busy = LockFile::acquire(
+            &Operation::unbounded(),
+            &path,
+            "the store",
+            Duration::from_millis(5),
+        )
+        .unwrap_err();
         let expected = format!("the store is in use by {}", this_process());
         assert_eq!(busy.to_string(), expected);
         assert_eq!(busy.kind(), ErrorKind::Busy);
         drop(held);
-        LockFile::acquire(&path, "the store", Duration::ZERO).unwrap();
+        LockFile::acquire(&Operation::unbounded(), &path, "the store", Duration::ZERO).unwrap();
     }
 
     #[test]

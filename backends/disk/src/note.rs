@@ -5,11 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use crate::durable;
+use crate::operation::Operation;
 use stillframe_model::error::PathError;
 
 /// Writes the note, in place of the one that is there. `text` ends a line.
-pub fn write(path: &Path, text: &str) -> Result<(), PathError> {
-    durable::replace_unsynced(path, sealed(text).as_bytes())
+pub fn write(op: &Operation, path: &Path, text: &str) -> Result<(), PathError> {
+    durable::replace_unsynced(op, path, sealed(text).as_bytes())
 }
 
 /// The text of the note; `None`: there is none, or it is not what somebody wrote, or longer than that.

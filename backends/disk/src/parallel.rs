@@ -6,8 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
 
-use crate::faults::Seam;
-use crate::interrupt;
+use crate::operation::Operation;
 use stillframe_model::interrupted::Interrupted;
 
 /// How many threads can run at once, as it was when this was first asked. The answer may take several
@@ -73,14 +72,12 @@ pub fn in_order<R: Held + Send, E>(
         moved: Condvar::new(),
     };
     let done = |at| catch_unwind(AssertUnwindSafe(|| work(at)));
-    let seam = Seam::of_this_thread();
     thread::scope(|scope| {
         // However this ends, nobody is left waiting for it.
         let _ending = Ending(&line);
         for _ in 1..threads {
             // A machine that gives no thread gets its answer all the same.
             let _ = thread::Builder::new().spawn_scoped(scope, || {
-                seam.enter();
                 while let Some(at) = line.next_job() {
                     line.put(at, done(at));
                 }
@@ -247,12 +244,10 @@ impl<R> Held for Part<R> {
 }
 
 /// Does `aside` on a thread of its own while `own` is done on this one, or after it where there is no
-/// such thread. Both meet the same faults in tests.
+/// such thread.
 pub fn both<A: Send, B>(aside: impl FnOnce() -> A + Send, own: impl FnOnce() -> B) -> (A, B) {
     let waiting = Mutex::new(Some(aside));
-    let seam = Seam::of_this_thread();
     let take = || {
-        seam.enter();
         let aside = waiting.lock().expect("no panic while it is held").take();
         aside.expect("it is taken once")
     };
@@ -284,17 +279,13 @@ pub fn in_parts<T: Sync, R: Send>(
     let length = items.len().div_ceil(cores).max(at_least).max(1);
     let (first, rest) = items.split_at(length.min(items.len()));
     let work = &work;
-    let seam = &Seam::of_this_thread();
     thread::scope(|scope| {
         let helpers: Vec<_> = rest
             .chunks(length)
             .map(|part| {
                 (
                     part,
-                    thread::Builder::new().spawn_scoped(scope, || {
-                        seam.enter();
-                        work(part)
-                    }),
+                    thread::Builder::new().spawn_scoped(scope, || work(part)),
                 )
             })
             .collect();
@@ -311,19 +302,24 @@ pub fn in_parts<T: Sync, R: Send>(
 /// Sorts `items` on every core; the order of equal ones is any. On `Err` they are in any order.
 ///
 /// Fewer items than twice `at_least` are sorted by the caller alone.
-pub fn sort<T: Ord + Send>(items: &mut [T], at_least: usize) -> Result<(), Interrupted> {
-    sort_by(cores(), items, at_least)
+pub fn sort<T: Ord + Send>(
+    op: &Operation,
+    items: &mut [T],
+    at_least: usize,
+) -> Result<(), Interrupted> {
+    sort_by(op, cores(), items, at_least)
 }
 
 /// So many items are sorted between two looks at whether that is still wanted.
 const SORTED_AT_ONCE: usize = 100_000;
 
 fn sort_by<T: Ord + Send>(
+    op: &Operation,
     threads: usize,
     items: &mut [T],
     at_least: usize,
 ) -> Result<(), Interrupted> {
-    interrupt::check()?;
+    op.check()?;
     let is_alone = threads < 2 || items.len() < 2 * at_least.max(1);
     if is_alone && items.len() <= SORTED_AT_ONCE {
         items.sort_unstable();
@@ -332,12 +328,12 @@ fn sort_by<T: Ord + Send>(
     // What is less than the middle one comes to stand before it, and what is not behind it.
     let (less, _, others) = items.select_nth_unstable(items.len() / 2);
     if is_alone {
-        sort_by(threads, less, at_least)?;
-        return sort_by(threads, others, at_least);
+        sort_by(op, threads, less, at_least)?;
+        return sort_by(op, threads, others, at_least);
     }
     let (aside, own) = both(
-        || sort_by(threads / 2, less, at_least),
-        || sort_by(threads - threads / 2, others, at_least),
+        || sort_by(op, threads / 2, less, at_least),
+        || sort_by(op, threads - threads / 2, others, at_least),
     );
     aside.and(own)
 }
@@ -441,7 +437,7 @@ mod tests {
                 expected.sort_unstable();
                 for threads in [1, 2, 3, 8] {
                     let mut sorted = items.clone();
-                    sort_by(threads, &mut sorted, 10).unwrap();
+                    sort_by(&Operation::unbounded(), threads, &mut sorted, 10).unwrap();
                     assert_eq!(sorted, expected, "{count} items, {threads} threads");
                 }
             }

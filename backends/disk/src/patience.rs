@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::interrupt;
+use crate::operation::Operation;
 
 /// How long is still to be waited. Neither flock nor git's lock files have a form that waits for a
 /// while, so they are tried again and again.
@@ -25,9 +25,9 @@ impl Patience {
 
     /// Lets a moment pass before the next try; `false`, at once, if there is to be none: it has ended, or
     /// the work that waits should stop.
-    pub fn pause(&self) -> bool {
+    pub fn pause(&self, op: &Operation) -> bool {
         let is_left = self.deadline.is_none_or(|end| Instant::now() < end);
-        let is_left = is_left && interrupt::check().is_ok();
+        let is_left = is_left && op.check().is_ok();
         if is_left {
             std::thread::sleep(Self::PAUSE);
         }
@@ -41,10 +41,13 @@ mod tests {
 
     #[test]
     fn patience_ends_and_one_without_end_does_not() {
-        assert!(!Patience::of(Duration::ZERO).pause());
+        assert!(!Patience::of(Duration::ZERO).pause(&Operation::unbounded()));
         let short = Patience::of(Duration::from_millis(5));
-        assert!(short.pause());
-        assert!(!short.pause(), "a pause is longer than that");
-        assert!(Patience::of(Duration::MAX).pause());
+        assert!(short.pause(&Operation::unbounded()));
+        assert!(
+            !short.pause(&Operation::unbounded()),
+            "a pause is longer than that"
+        );
+        assert!(Patience::of(Duration::MAX).pause(&Operation::unbounded()));
     }
 }

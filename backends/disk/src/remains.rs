@@ -12,9 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::faults::Seam;
-use crate::interrupt;
 use crate::lock::LockFile;
+use crate::operation::Operation;
 use stillframe_model::interrupted::Interrupted;
 
 /// So many files are removed before the operation returns, which takes some milliseconds. In tests it is
@@ -55,12 +54,11 @@ impl Remover {
 
     /// Does `remove`, which removes so many files. Of a stopped operation with many files another thread
     /// does it, and the workspace stays locked for as long.
-    pub fn remove(&self, files: usize, remove: impl FnOnce() + Send + 'static) {
-        if files <= MAX_IN_PLACE || interrupt::check().is_ok() {
+    pub fn remove(&self, op: &Operation, files: usize, remove: impl FnOnce() + Send + 'static) {
+        if files <= MAX_IN_PLACE || op.check().is_ok() {
             return remove();
         }
         let removal = Removal::begin(self);
-        let seam = Seam::of_this_thread();
         let waiting = Arc::new(Mutex::new(Some(remove)));
         let take = |waiting: &Mutex<Option<_>>| {
             let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +67,6 @@ impl Remover {
         let of_helper = Arc::clone(&waiting);
         let helper = thread::Builder::new().spawn(move || {
             let _removal = removal;
-            seam.enter();
             take(&of_helper)();
         });
         if helper.is_err() {
@@ -114,10 +111,10 @@ impl Drop for Removal {
 }
 
 /// Waits until nothing of this store is being removed any more by this process, as long as that is wanted.
-pub fn wait_for(store: &Path) -> Result<(), Interrupted> {
+pub fn wait_for(op: &Operation, store: &Path) -> Result<(), Interrupted> {
     let mut removals = removals();
     while removals.contains_key(store) {
-        interrupt::check()?;
+        op.check()?;
         let waited = REMOVED.wait_timeout(removals, PATIENCE);
         (removals, _) = waited.unwrap_or_else(PoisonError::into_inner);
     }
@@ -168,31 +165,35 @@ mod tests {
     fn many_files_of_a_stopped_operation_are_removed_aside_and_the_store_is_locked_until_then() {
         let scratch = tempfile::tempdir().unwrap();
         let (store, at) = (scratch.path(), scratch.path().join("lock"));
-        let lock = || LockFile::acquire(&at, "the store", Duration::ZERO);
+        let lock = || LockFile::acquire(&Operation::unbounded(), &at, "the store", Duration::ZERO);
         let locked = Arc::new(lock().unwrap());
         let own = thread::current().id();
         let (told, who) = mpsc::channel();
-        let stopped = Interrupt::never();
-        stopped.cancel();
+        let cancelled = Interrupt::never();
+        cancelled.cancel();
+        let stopped = Operation::unbounded().cancelled_by(&cancelled);
 
-        let of = |files: usize, wish: &Interrupt| {
+        let of = |files: usize, op: &Operation| {
             let told = told.clone();
             let remover = Remover::new(store, &locked);
-            wish.during(|| {
-                remover.remove(files, move || told.send(thread::current().id()).unwrap());
+            remover.remove(op, files, move || {
+                told.send(thread::current().id()).unwrap()
             });
-            wait_for(store).unwrap();
+            wait_for(&Operation::unbounded(), store).unwrap();
             who.recv().unwrap() == own
         };
-        assert!(of(1_000_000, &Interrupt::never()), "nobody is in a hurry");
+        assert!(
+            of(1_000_000, &Operation::unbounded()),
+            "nobody is in a hurry"
+        );
         assert!(of(MAX_IN_PLACE, &stopped), "a few are gone at once");
         assert!(!of(MAX_IN_PLACE + 1, &stopped));
 
         let (go, wait) = mpsc::channel::<()>();
         let remover = Remover::new(store, &locked);
-        stopped.during(|| remover.remove(1_000_000, move || wait.recv().unwrap()));
+        remover.remove(&stopped, 1_000_000, move || wait.recv().unwrap());
         drop(remover);
-        let refused = stopped.during(|| wait_for(store)).unwrap_err();
+        let refused = wait_for(&stopped, store).unwrap_err();
         assert_eq!(
             refused,
             Interrupted::Cancelled,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::descriptor;
 use crate::error::PathError;
-use crate::faults;
+use crate::operation::Operation;
 use crate::put_error::PutError;
 
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -34,6 +34,7 @@ pub enum Create {
 
 /// Opens a directory below `from`, no component of which is a link; `None` if it is not there.
 pub fn open_below(
+    op: &Operation,
     from: BorrowedFd<'_>,
     path: &str,
     create: Create,
@@ -45,7 +46,8 @@ pub fn open_below(
             Err(Errno::NOENT) if create == Create::No => return Ok(None),
             Err(Errno::NOENT) => {
                 let above = rustix::fs::fstat(&at)?;
-                faults::before().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+                op.before()
+                    .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
                 let mode = Mode::from_raw_mode(above.st_mode & 0o777);
                 match rustix::fs::mkdirat(&at, name, mode) {
                     Ok(()) | Err(Errno::EXIST) => {}

@@ -36,7 +36,9 @@ pub mod tree_lookup;
 pub mod tree_object;
 pub mod user_index;
 
-use stillframe_disk::{descriptor, durable, faults, interrupt, parallel, regular_file};
+use stillframe_disk::{descriptor, durable, operation, pace, parallel, regular_file};
+#[cfg(test)]
+use stillframe_disk::{faults, interrupt, trial};
 use stillframe_model::{
     contents, error, identity, interrupted, path, repository_changes, snapshot_error, store_error,
     tree,

@@ -9,6 +9,7 @@ use super::pack::copy_exactly;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::contents::ContentError;
 use crate::error::{PathError, printable};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// No stream of zlib's inflates to more bytes than this for each of its own (zlib's technical
@@ -71,9 +72,14 @@ impl<'p, R: Read> LooseObject<'p, R> {
 
     /// Passes the content on, and checks that all of it is the object `id`. On `Err` some of it may
     /// have been passed on.
-    pub fn verify_to(mut self, id: &ObjectId, out: &mut dyn Write) -> Result<(), ContentError> {
+    pub fn verify_to(
+        mut self,
+        op: &Operation,
+        id: &ObjectId,
+        out: &mut dyn Write,
+    ) -> Result<(), ContentError> {
         let mut checked = Checked::new(self.kind, self.size, out);
-        copy_exactly(&mut self.content, self.size, &mut checked, |e| {
+        copy_exactly(op, &mut self.content, self.size, &mut checked, |e| {
             unreadable(self.path, e)
         })?;
         checked.finish(id)?;
@@ -173,7 +179,7 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let object = LooseObject::of_file(File::open(&path).unwrap(), &path)?;
         let mut out = Vec::new();
-        match object.verify_to(id, &mut out) {
+        match object.verify_to(&Operation::unbounded(), id, &mut out) {
             Ok(()) => Ok(out),
             Err(ContentError::Store(error)) => Err(error),
             Err(ContentError::Sink(error)) => panic!("memory refused: {error}"),

@@ -17,10 +17,11 @@ use super::directory::{Create, give_to, open_below, open_directory};
 use super::put_error::PutError;
 use super::{ObjectId, ObjectKind};
 use crate::error::{PathError, printable};
-use crate::faults;
+use crate::operation::Operation;
 
 /// The directory with the objects of a repository. No link below the common directory is followed.
 pub struct LooseWriter {
+    op: Operation,
     objects: OwnedFd,
     path: PathBuf,
     /// The directories with new names, by their two digits.
@@ -29,13 +30,14 @@ pub struct LooseWriter {
 
 impl LooseWriter {
     /// Opens `objects` in a common directory.
-    pub fn open(common_dir: &Path) -> Result<Self, PutError> {
+    pub fn open(op: &Operation, common_dir: &Path) -> Result<Self, PutError> {
         let path = common_dir.join("objects");
         let common = open_directory(common_dir)?;
-        let objects = open_below(common.as_fd(), "objects", Create::No)
+        let objects = open_below(op, common.as_fd(), "objects", Create::No)
             .map_err(|errno| unsafe_or_failed(&path, errno))?;
         match objects {
             Some(objects) => Ok(Self {
+                op: op.clone(),
                 objects,
                 path,
                 unsynced: BTreeSet::new(),
@@ -56,18 +58,20 @@ impl LooseWriter {
         let digits = id.to_string();
         let (above, name) = digits.split_at(2);
         let path = self.path.join(above);
-        let directory = open_below(self.objects.as_fd(), above, Create::Yes)
+        let directory = open_below(&self.op, self.objects.as_fd(), above, Create::Yes)
             .map_err(|errno| unsafe_or_failed(&path, errno))?
             .expect("made where it was missing");
         let like = rustix::fs::fstat(&directory).map_err(PathError::at("look at", &path))?;
         let staged = format!("tmp_obj_{}", uuid::Uuid::new_v4().simple());
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        faults::before().map_err(PathError::at("write", path.join(name)))?;
+        self.op
+            .before()
+            .map_err(PathError::at("write", path.join(name)))?;
         let fd = rustix::fs::openat(&directory, &*staged, flags, Mode::from_raw_mode(0o600))
             .map_err(PathError::at("write", path.join(name)))?;
         let mut file = File::from(fd);
-        let written = faults::before().and_then(|()| {
+        let written = self.op.before().and_then(|()| {
             let mut encoder = ZlibEncoder::new(&mut file, Compression::fast());
             encoder.write_all(format!("{} {size}\0", kind.as_str()).as_bytes())?;
             content(&mut encoder)?;
@@ -75,13 +79,13 @@ impl LooseWriter {
             give_to(file.as_fd(), &like)?;
             file.set_permissions(std::fs::Permissions::from_mode(0o444))?;
             file.sync_all()?;
-            faults::before()?;
+            self.op.before()?;
             Ok(rustix::fs::renameat(
                 &directory, &*staged, &directory, name,
             )?)
         });
         if let Err(source) = written {
-            if faults::before().is_ok() {
+            if self.op.before().is_ok() {
                 let _ = rustix::fs::unlinkat(&directory, &*staged, AtFlags::empty());
             }
             return Err(PathError::at("write", path.join(name))(source).into());
@@ -97,14 +101,16 @@ impl LooseWriter {
         }
         for above in std::mem::take(&mut self.unsynced) {
             let path = self.path.join(&above);
-            let directory = open_below(self.objects.as_fd(), &above, Create::No)
+            let directory = open_below(&self.op, self.objects.as_fd(), &above, Create::No)
                 .map_err(|errno| unsafe_or_failed(&path, errno))?;
             if let Some(directory) = directory {
-                faults::before().map_err(PathError::at("sync", &path))?;
+                self.op.before().map_err(PathError::at("sync", &path))?;
                 rustix::fs::fsync(&directory).map_err(PathError::at("sync", &path))?;
             }
         }
-        faults::before().map_err(PathError::at("sync", &self.path))?;
+        self.op
+            .before()
+            .map_err(PathError::at("sync", &self.path))?;
         rustix::fs::fsync(&self.objects).map_err(PathError::at("sync", &self.path))?;
         Ok(())
     }

@@ -21,8 +21,8 @@ use super::object_id::Collision;
 use super::{ObjectHasher, ObjectId, ObjectKind};
 use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
-use crate::interrupt;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
 use crate::parallel;
 use crate::store_error::StoreError;
 
@@ -53,6 +53,7 @@ pub const CHECKSUM_BYTES: u64 = 20;
 /// error of its own file every further call fails.
 #[derive(Debug)]
 pub struct PackWriter {
+    op: Operation,
     directory: PathBuf,
     unfinished: Mutex<Unfinished>,
 }
@@ -107,8 +108,8 @@ struct Unfinished {
 
 impl PackWriter {
     /// Begins a pack in `directory`, where its temporary file lies until it is finished.
-    pub fn create(directory: &Path) -> Result<Self, PathError> {
-        let file = temporary(directory, "pack_")?;
+    pub fn create(op: &Operation, directory: &Path) -> Result<Self, PathError> {
+        let file = temporary(op, directory, "pack_")?;
         let mut unfinished = Unfinished {
             file,
             pending: Vec::with_capacity(BUFFER_BYTES),
@@ -120,6 +121,7 @@ impl PackWriter {
         // The count is filled in at the end.
         unfinished.append(b"PACK\0\0\0\x02\0\0\0\0")?;
         Ok(Self {
+            op: op.clone(),
             directory: directory.to_owned(),
             unfinished: Mutex::new(unfinished),
         })
@@ -130,7 +132,7 @@ impl PackWriter {
         if self.lock().ids.contains(&id) {
             return Ok(());
         }
-        let entry = deflated_entry(kind, bytes)
+        let entry = deflated_entry(&self.op, kind, bytes)
             .map_err(PathError::at("compress an object for", &self.directory))?;
         let crc32 = crc32fast::hash(&entry);
         let mut unfinished = self.lock();
@@ -181,7 +183,7 @@ impl PackWriter {
         }
         let at = unfinished.position();
         let mut hasher = crc32fast::Hasher::new();
-        let copied = pack.for_each_chunk(offset, length, |chunk| {
+        let copied = pack.for_each_chunk(&self.op, offset, length, |chunk| {
             hasher.update(chunk);
             unfinished.append(chunk).map_err(StoreError::from)
         });
@@ -220,7 +222,7 @@ impl PackWriter {
             .unfinished
             .into_inner()
             .expect("no thread panics while it appends");
-        unfinished.finish(&self.directory, others)
+        unfinished.finish(&self.op, &self.directory, others)
     }
 
     fn lock(&self) -> MutexGuard<'_, Unfinished> {
@@ -351,6 +353,7 @@ impl Unfinished {
 
     fn finish(
         mut self,
+        op: &Operation,
         directory: &Path,
         others: &[&StagedFile],
     ) -> Result<Option<FinishedPack>, StoreError> {
@@ -362,7 +365,7 @@ impl Unfinished {
         let end = self.written;
         let count = u32::try_from(self.entries.len()).expect("`record` counts");
         self.file.write_at(&count.to_be_bytes(), HEADER_BYTES - 4)?;
-        let read_back = || read_back(&self.file, &self.entries, end);
+        let read_back = || read_back(op, &self.file, &self.entries, end);
         let checksum = match end >= LARGE_BYTES {
             true => {
                 let (synced, checksum) = parallel::both(|| self.file.sync(), read_back);
@@ -373,7 +376,7 @@ impl Unfinished {
         };
         self.file.write_at(&checksum, end)?;
         let objects = self.entries.len() as u64;
-        let index = write_index_file(directory, &mut self.entries, &checksum)?;
+        let index = write_index_file(op, directory, &mut self.entries, &checksum)?;
         let parts = [&self.file, &index];
         for file in parts {
             file.make_read_only()?;
@@ -393,7 +396,7 @@ impl Unfinished {
         self.file.rename(&path)?;
         index.rename(&directory.join(format!("{name}.idx")))?;
         if !seeded_bug!("pack-directory-not-synced") {
-            durable::sync_directory(directory)?;
+            durable::sync_directory(op, directory)?;
         }
         Ok(Some(FinishedPack {
             path,
@@ -404,13 +407,18 @@ impl Unfinished {
 }
 
 /// A temporary file in `directory`, readable by the owner alone.
-fn temporary(directory: &Path, kind: &str) -> Result<StagedFile, PathError> {
-    StagedFile::create(directory, &format!("{TEMPORARY_PREFIX}{kind}"))
+fn temporary(op: &Operation, directory: &Path, kind: &str) -> Result<StagedFile, PathError> {
+    StagedFile::create(op, directory, &format!("{TEMPORARY_PREFIX}{kind}"))
 }
 
 /// The SHA-1 of the first `end` bytes of a pack, after making sure that each entry still is what
 /// was written. `entries` are in the order of the file.
-fn read_back(staged: &StagedFile, entries: &[Packed], end: u64) -> Result<[u8; 20], StoreError> {
+fn read_back(
+    op: &Operation,
+    staged: &StagedFile,
+    entries: &[Packed],
+    end: u64,
+) -> Result<[u8; 20], StoreError> {
     let (file, path) = (staged.as_file(), staged.path());
     let mut sha1 = Sha1::new();
     let ends = entries.iter().skip(1).map(|e| e.offset).chain([end]);
@@ -421,7 +429,7 @@ fn read_back(staged: &StagedFile, entries: &[Packed], end: u64) -> Result<[u8; 2
     while at < end {
         let count = usize::try_from(end - at).unwrap_or(usize::MAX);
         let chunk = &mut buffer[..count.min(BUFFER_BYTES)];
-        interrupt::check()?;
+        op.check()?;
         file.read_exact_at(chunk, at)
             .map_err(PathError::at("read back", path))?;
         sha1.update(&*chunk);
@@ -448,11 +456,12 @@ fn read_back(staged: &StagedFile, entries: &[Packed], end: u64) -> Result<[u8; 2
 }
 
 fn write_index_file(
+    op: &Operation,
     directory: &Path,
     entries: &mut [Packed],
     pack_checksum: &[u8; 20],
 ) -> Result<StagedFile, PathError> {
-    let mut file = temporary(directory, "idx_")?;
+    let mut file = temporary(op, directory, "idx_")?;
     entries.sort_unstable_by_key(|e| e.id);
     let failed = PathError::at("write", file.path().to_owned());
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, &mut file);
@@ -486,7 +495,7 @@ fn entry_header(kind: ObjectKind, size: u64) -> Vec<u8> {
 const DEFLATED_AT_ONCE: usize = 512 * 1024;
 
 /// A whole entry: header and compressed content.
-fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Interrupted> {
+fn deflated_entry(op: &Operation, kind: ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Interrupted> {
     thread_local! {
         static DEFLATER: RefCell<Deflater> = RefCell::new(Deflater::new());
     }
@@ -494,14 +503,14 @@ fn deflated_entry(kind: ObjectKind, bytes: &[u8]) -> Result<Vec<u8>, Interrupted
     // As a rule it becomes shorter, and never much longer: to move it on the way costs more than room.
     entry.reserve(bytes.len() + bytes.len() / 8 + 64);
     DEFLATER.with_borrow_mut(|deflater| {
-        interrupt::check()?;
+        op.check()?;
         if bytes.len() <= DEFLATED_AT_ONCE {
             deflater.whole(bytes, &mut entry);
             return Ok(entry);
         }
         deflater.begin();
         for piece in bytes.chunks(DEFLATED_AT_ONCE) {
-            interrupt::check()?;
+            op.check()?;
             deflater.add(piece, &mut entry);
         }
         deflater.end(&mut entry);
@@ -516,7 +525,8 @@ mod tests {
 
     use super::super::test_repository::TestRepository;
     use super::*;
-    use crate::faults::{self, Fault};
+    use crate::faults::Fault;
+    use crate::trial;
 
     fn id_of(kind: ObjectKind, bytes: &[u8]) -> ObjectId {
         ObjectId::of(kind, bytes).unwrap()
@@ -553,7 +563,7 @@ mod tests {
     fn git_finds_the_pack_right_and_makes_the_same_index() {
         let repository = TestRepository::new();
         let directory = repository.path.join(".git/objects/pack");
-        let writer = PackWriter::create(&directory).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), &directory).unwrap();
         let mut contents = vec![Vec::new(), b"one\n".to_vec(), noise(15, 1), noise(16, 2)];
         contents.extend((1..300).map(|n| noise(n * 37, n as u32)));
         contents.push(vec![b'a'; 3_000_000]);
@@ -587,7 +597,7 @@ mod tests {
     #[test]
     fn an_object_is_kept_once() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), directory.path()).unwrap();
         let id = add_blob(&writer, b"twice");
         add_blob(&writer, b"twice");
         let streamed = writer.add_stream(5, &mut &b"twice"[..]).unwrap();
@@ -598,7 +608,7 @@ mod tests {
     #[test]
     fn a_pack_without_objects_is_none_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), directory.path()).unwrap();
         assert_eq!(packs_in(directory.path()).len(), 1);
         assert_eq!(writer.finish().unwrap(), None);
         assert_eq!(packs_in(directory.path()), [""; 0]);
@@ -608,7 +618,7 @@ mod tests {
     fn an_unfinished_pack_is_ignored_by_git_and_removed_when_dropped() {
         let repository = TestRepository::new();
         let directory = repository.path.join(".git/objects/pack");
-        let writer = PackWriter::create(&directory).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), &directory).unwrap();
         add_blob(&writer, &noise(1_000_000, 5));
         assert!(packs_in(&directory)[0].starts_with(TEMPORARY_PREFIX));
         repository.git(&["fsck", "--strict"]);
@@ -621,7 +631,7 @@ mod tests {
         let repository = TestRepository::new();
         let directory = repository.path.join(".git/objects/pack");
         let content = [noise(2_000_000, 7), vec![0; 4_000_000], noise(100, 8)].concat();
-        let writer = PackWriter::create(&directory).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), &directory).unwrap();
         add_blob(&writer, b"before");
         let mut reader = content.as_slice();
         let streamed = writer.add_stream(content.len() as u64, &mut reader);
@@ -650,7 +660,7 @@ mod tests {
     fn content_of_another_size_leaves_no_trace() {
         let repository = TestRepository::new();
         let directory = repository.path.join(".git/objects/pack");
-        let writer = PackWriter::create(&directory).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), &directory).unwrap();
         let first = add_blob(&writer, b"first");
         let content = noise(1_000_000, 9);
         for size in [0, 999_999, 1_000_001, u64::MAX] {
@@ -675,7 +685,7 @@ mod tests {
     fn many_threads_fill_one_pack() {
         let repository = TestRepository::new();
         let directory = repository.path.join(".git/objects/pack");
-        let writer = PackWriter::create(&directory).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), &directory).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4_u32 {
                 let writer = &writer;
@@ -700,7 +710,7 @@ mod tests {
     #[test]
     fn a_file_that_reads_back_otherwise_is_corrupt_and_nothing_appears() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), directory.path()).unwrap();
         add_blob(&writer, &noise(600_000, 11));
         add_blob(&writer, b"another");
         let name = packs_in(directory.path()).remove(0);
@@ -720,7 +730,7 @@ mod tests {
     #[test]
     fn what_differs_is_found_in_whichever_entry_and_buffer_it_lies() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), directory.path()).unwrap();
         // Entries that end with a buffer, lie within one, and go over several.
         let lengths = [1, 261_000, 1000, 40, 700_000, 0, 9];
         for (seed, length) in (20..).zip(lengths) {
@@ -736,7 +746,10 @@ mod tests {
         } = unfinished;
         let whole = fs::read(file.path()).unwrap();
         let expected: [u8; 20] = Sha1::digest(&whole).into();
-        assert_eq!(read_back(&file, &entries, end).unwrap(), expected);
+        assert_eq!(
+            read_back(&Operation::unbounded(), &file, &entries, end).unwrap(),
+            expected
+        );
 
         let starts = entries.iter().map(|entry| entry.offset);
         let ends = starts.clone().skip(1).chain([end]).map(|end| end - 1);
@@ -745,7 +758,9 @@ mod tests {
             let damaged = entries.iter().rfind(|entry| entry.offset <= at).unwrap();
             let flipped = whole[usize::try_from(at).unwrap()] ^ 1;
             file.as_file().write_all_at(&[flipped], at).unwrap();
-            let error = read_back(&file, &entries, end).unwrap_err().to_string();
+            let error = read_back(&Operation::unbounded(), &file, &entries, end)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(&damaged.id.to_string()), "{at}: {error}");
             file.as_file().write_all_at(&[flipped ^ 1], at).unwrap();
         }
@@ -754,19 +769,19 @@ mod tests {
     #[test]
     fn a_large_pack_is_whole_and_a_sync_of_it_that_fails_is_told() {
         let directory = tempfile::tempdir().unwrap();
-        let fill = || {
-            let writer = PackWriter::create(directory.path()).unwrap();
+        let fill = |op: &Operation| {
+            let writer = PackWriter::create(op, directory.path()).unwrap();
             let large = noise(usize::try_from(LARGE_BYTES).unwrap(), 30);
             add_blob(&writer, &large);
             writer
         };
-        let failing = fill();
-        let broken = Fault::FailAt(0, rustix::io::Errno::IO.raw_os_error());
-        let (finished, _) = faults::with(broken, || failing.finish());
+        let (_, filled) = trial::with(Fault::None, fill);
+        let broken = Fault::FailAt(filled, rustix::io::Errno::IO.raw_os_error());
+        let (finished, _) = trial::with(broken, |op| fill(op).finish());
         assert!(finished.is_err());
         assert_eq!(packs_in(directory.path()), [""; 0]);
 
-        let finished = fill().finish().unwrap().unwrap();
+        let finished = fill(&Operation::unbounded()).finish().unwrap().unwrap();
         let git = std::process::Command::new("git")
             .arg("index-pack")
             .arg("--strict")
@@ -783,7 +798,7 @@ mod tests {
     #[test]
     fn finished_packs_are_for_the_owner_alone_and_read_only() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), directory.path()).unwrap();
         add_blob(&writer, b"private");
         let finished = writer.finish().unwrap().unwrap();
         for path in [finished.path.with_extension("idx"), finished.path] {
@@ -795,11 +810,16 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_and_every_later_call_fails() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let begin = |op: &Operation| PackWriter::create(op, directory.path()).unwrap();
         let large = noise(BUFFER_BYTES * 2, 12);
         let id = id_of(ObjectKind::Blob, &large);
-        let full = Fault::FailAt(0, rustix::io::Errno::NOSPC.raw_os_error());
-        let (added, _) = faults::with(full, || writer.add(ObjectKind::Blob, id, &large));
+        let (_, begun) = trial::with(Fault::None, begin);
+        let full = Fault::FailAt(begun, rustix::io::Errno::NOSPC.raw_os_error());
+        let ((writer, added), _) = trial::with(full, |op| {
+            let writer = begin(op);
+            let added = writer.add(ObjectKind::Blob, id, &large);
+            (writer, added)
+        });
         let error = added.unwrap_err();
         assert_eq!(error.storage_kind(), crate::error::ErrorKind::NoSpace);
         let small = id_of(ObjectKind::Blob, b"small");

@@ -30,6 +30,7 @@ use crate::error::{PathError, printable};
 use crate::identity::Identity;
 use crate::identity::KnownDirectory;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -223,17 +224,22 @@ impl UserRepository {
     /// unless another copy is in order.
     pub fn read_object(
         &self,
+        op: &Operation,
         id: ObjectId,
         max_bytes: u64,
     ) -> Result<Option<(ObjectKind, Vec<u8>)>, RepositoryError> {
-        self.objects()?.read(id, max_bytes)
+        self.objects()?.read(op, id, max_bytes)
     }
 
     /// The sizes of objects in bytes, by their headers alone, each at the place of its id; `None` where
     /// that cannot be told. `ids` may be in any order, and one of them there more than once. Meant for many: of
     /// each pack one pass is made.
-    pub fn object_sizes(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
-        self.objects()?.sizes(ids)
+    pub fn object_sizes(
+        &self,
+        op: &Operation,
+        ids: &[ObjectId],
+    ) -> Result<Vec<Option<u64>>, RepositoryError> {
+        self.objects()?.sizes(op, ids)
     }
 
     fn common(&self) -> &GitDir {
@@ -306,7 +312,7 @@ mod tests {
                     let repository = found(&workspace);
                     repository.index()?;
                     let head = repository.head()?;
-                    repository.head_tree(&head)
+                    repository.head_tree(&Operation::unbounded(), &head)
                 });
                 assert!(is_hostile(&result), "{name}: {result:?}");
             }
@@ -314,7 +320,11 @@ mod tests {
             fs::write(&path, before).unwrap();
         }
         let repository = found(&git.path);
-        assert!(repository.head_tree(&repository.head().unwrap()).is_ok());
+        assert!(
+            repository
+                .head_tree(&Operation::unbounded(), &repository.head().unwrap())
+                .is_ok()
+        );
     }
 
     #[test]
@@ -406,12 +416,16 @@ mod tests {
         for path in [&git.path, &linked] {
             let repository = found(path);
             let head = repository.head().unwrap();
-            repository.head_tree(&head).unwrap();
+            repository
+                .head_tree(&Operation::unbounded(), &head)
+                .unwrap();
             repository.index().unwrap();
             repository.operation().unwrap();
             repository.object_dirs().unwrap();
             repository.outside_rules(&user(&git, None)).unwrap();
-            repository.read_object(id(&"12".repeat(20)), 10).unwrap();
+            repository
+                .read_object(&Operation::unbounded(), id(&"12".repeat(20)), 10)
+                .unwrap();
         }
         assert_eq!(view(), before);
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::ObjectId;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
 use crate::tree::EntryKind;
@@ -51,7 +52,7 @@ impl<'a> TreeLookup<'a> {
     }
 
     /// What the tree has at `path`; `None` if it has nothing there.
-    pub fn at(&self, path: &RelPath) -> Result<Option<TreeItem>, StoreError> {
+    pub fn at(&self, op: &Operation, path: &RelPath) -> Result<Option<TreeItem>, StoreError> {
         let Some(parent) = path.parent() else {
             return Ok(Some(TreeItem {
                 name: Vec::new(),
@@ -59,12 +60,12 @@ impl<'a> TreeLookup<'a> {
                 id: self.root,
             }));
         };
-        let items = self.directory(&parent)?;
+        let items = self.directory(op, &parent)?;
         Ok(items.and_then(|items| named(&items, path.name()).cloned()))
     }
 
     /// The names that the tree has in a directory, in git's order; `None` if it has no directory there.
-    pub fn directory(&self, path: &RelPath) -> Result<Items, StoreError> {
+    pub fn directory(&self, op: &Operation, path: &RelPath) -> Result<Items, StoreError> {
         // A loop: the depth of a tree must not be the depth of the stack.
         let mut unknown = Vec::new();
         let mut at = path.clone();
@@ -74,20 +75,25 @@ impl<'a> TreeLookup<'a> {
             }
             match at.parent() {
                 Some(parent) => unknown.push(std::mem::replace(&mut at, parent)),
-                None => break self.read(at, Some(self.root))?,
+                None => break self.read(op, at, Some(self.root))?,
             }
         };
         while let Some(path) = unknown.pop() {
             let item = items.as_ref().and_then(|i| named(i, path.name()));
             let id = item.filter(|i| i.kind == ItemKind::Directory).map(|i| i.id);
-            items = self.read(path, id)?;
+            items = self.read(op, path, id)?;
         }
         Ok(items)
     }
 
-    fn read(&self, path: RelPath, id: Option<ObjectId>) -> Result<Items, StoreError> {
+    fn read(
+        &self,
+        op: &Operation,
+        path: RelPath,
+        id: Option<ObjectId>,
+    ) -> Result<Items, StoreError> {
         let items = match id {
-            Some(id) => Some(self.trees.tree(&id)?.into()),
+            Some(id) => Some(self.trees.tree(op, &id)?.into()),
             None => None,
         };
         self.known.borrow_mut().insert(path, &items);
@@ -122,7 +128,7 @@ mod tests {
     }
 
     impl Trees for Counted<'_> {
-        fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        fn tree(&self, _: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
             self.reads.fetch_add(1, Ordering::Relaxed);
             Ok(self.trees[id].clone())
         }
@@ -180,14 +186,24 @@ mod tests {
                 "" => RelPath::root(),
                 path => RelPath::new(path.as_bytes()).unwrap(),
             };
-            let found = lookup.at(&path).unwrap().map(|item| item.id);
+            let found = lookup
+                .at(&Operation::unbounded(), &path)
+                .unwrap()
+                .map(|item| item.id);
             assert_eq!(found, id.map(|id| ObjectId([id; 20])), "{path}");
-            let same = tree_object::find(&trees, &ObjectId([9; 20]), &path).unwrap();
+            let same =
+                tree_object::find(&Operation::unbounded(), &trees, &ObjectId([9; 20]), &path)
+                    .unwrap();
             assert_eq!(found, same.map(|item| item.id), "{path}");
         }
         let before = reads.load(Ordering::Relaxed);
         for (path, _) in &paths[1..] {
-            lookup.at(&RelPath::new(path.as_bytes()).unwrap()).unwrap();
+            lookup
+                .at(
+                    &Operation::unbounded(),
+                    &RelPath::new(path.as_bytes()).unwrap(),
+                )
+                .unwrap();
         }
         assert_eq!(reads.load(Ordering::Relaxed), before);
     }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::io::Write as _;
 
 use super::{ObjectId, ObjectKind};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
@@ -59,7 +59,7 @@ impl ItemKind {
 pub trait Trees: Sync {
     /// The names in the tree `id`, in git's order. `Corrupt` if it is missing, is no tree, or could
     /// not be one of ours.
-    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError>;
+    fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError>;
 }
 
 /// The id of the tree without names.
@@ -273,6 +273,7 @@ fn is_hfs_dot_git(name: &[u8]) -> bool {
 /// Every path at which two trees hold another entry, sorted by path, unique. `None` is a tree
 /// without names. Subtrees that are the same on both sides are not read.
 pub fn changes(
+    op: &Operation,
     trees: &dyn Trees,
     old: Option<ObjectId>,
     new: Option<ObjectId>,
@@ -288,7 +289,7 @@ pub fn changes(
         // The last first: what waits is then no more than a few times the deepest path has beside it,
         // whatever trees claim to hold.
         let batch = pending.split_off(pending.len().saturating_sub(MAX_BATCH));
-        let compared = parallel::map(&batch, PAIRS_PER_THREAD, |pair| pair.compare(trees));
+        let compared = parallel::map(&batch, PAIRS_PER_THREAD, |pair| pair.compare(op, trees));
         for pair in compared {
             let (below, changed) = pair?;
             pending.extend(below);
@@ -319,12 +320,16 @@ struct Pair {
 
 impl Pair {
     /// What differs right here: directories to look into, and changes.
-    fn compare(&self, trees: &dyn Trees) -> Result<(Vec<Self>, Vec<Change>), StoreError> {
+    fn compare(
+        &self,
+        op: &Operation,
+        trees: &dyn Trees,
+    ) -> Result<(Vec<Self>, Vec<Change>), StoreError> {
         if self.old == self.new {
             return Ok((Vec::new(), Vec::new()));
         }
-        interrupt::check()?;
-        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(&id));
+        op.check()?;
+        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(op, &id));
         let (old, new) = (read(self.old)?, read(self.new)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
         let (mut below, mut changes) = (Vec::new(), Vec::new());
@@ -363,8 +368,12 @@ impl Pair {
 }
 
 /// Every file and link of a tree, sorted by path.
-pub fn entries(trees: &dyn Trees, root: &ObjectId) -> Result<Vec<(RelPath, Entry)>, StoreError> {
-    let changes = changes(trees, None, Some(*root))?;
+pub fn entries(
+    op: &Operation,
+    trees: &dyn Trees,
+    root: &ObjectId,
+) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+    let changes = changes(op, trees, None, Some(*root))?;
     let entry = |change: Change| (change.path, change.new.expect("there is no old side"));
     Ok(changes.into_iter().map(entry).collect())
 }
@@ -372,6 +381,7 @@ pub fn entries(trees: &dyn Trees, root: &ObjectId) -> Result<Vec<(RelPath, Entry
 /// What a tree has at `path`; `None` if it has nothing there. The root is a directory without a
 /// name.
 pub fn find(
+    op: &Operation,
     trees: &dyn Trees,
     root: &ObjectId,
     path: &RelPath,
@@ -385,7 +395,7 @@ pub fn find(
         if at.kind != ItemKind::Directory {
             return Ok(None);
         }
-        let items = trees.tree(&at.id)?;
+        let items = trees.tree(op, &at.id)?;
         match items.into_iter().find(|item| item.name == name) {
             Some(item) => at = item,
             None => return Ok(None),
@@ -441,7 +451,7 @@ mod tests {
     struct Memory(HashMap<ObjectId, Vec<u8>>);
 
     impl Trees for Memory {
-        fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        fn tree(&self, _: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
             match self.0.get(id) {
                 Some(bytes) => parse(id, bytes),
                 None => Err(StoreError::corrupt(id.to_string(), "missing")),
@@ -668,7 +678,7 @@ mod tests {
         };
         let new = trees.put(vec![directory, file("a-b")]);
         let changed = |old, new| -> Vec<_> {
-            let changes = changes(&trees, Some(old), Some(new)).unwrap();
+            let changes = changes(&Operation::unbounded(), &trees, Some(old), Some(new)).unwrap();
             let side = |e: &Option<Entry>| if e.is_some() { "some" } else { "none" };
             let show = |c: Change| format!("{} {} {}", c.path, side(&c.old), side(&c.new));
             changes.into_iter().map(show).collect()
@@ -685,9 +695,9 @@ mod tests {
         let absent = item("absent", ItemKind::Directory, 9);
         let old = trees.put(vec![absent.clone(), file("a")]);
         let new = trees.put(vec![absent]);
-        let changes = changes(&trees, Some(old), Some(new)).unwrap();
+        let changes = changes(&Operation::unbounded(), &trees, Some(old), Some(new)).unwrap();
         assert_eq!(changes.len(), 1);
-        assert!(is_corrupt(entries(&trees, &new)));
+        assert!(is_corrupt(entries(&Operation::unbounded(), &trees, &new)));
     }
 
     #[test]
@@ -699,19 +709,30 @@ mod tests {
         let moved = trees.put(vec![file("a"), item("module", ItemKind::Submodule, 4)]);
         let replaced = trees.put(vec![file("a"), file("module")]);
         for (old, new) in [(without, with), (with, without), (with, moved)] {
-            assert_eq!(changes(&trees, Some(old), Some(new)).unwrap(), []);
+            assert_eq!(
+                changes(&Operation::unbounded(), &trees, Some(old), Some(new)).unwrap(),
+                []
+            );
         }
-        let changes = changes(&trees, Some(with), Some(replaced)).unwrap();
+        let changes = changes(&Operation::unbounded(), &trees, Some(with), Some(replaced)).unwrap();
         assert_eq!(changes.len(), 1);
         assert_eq!(changes[0].old, None);
         assert!(changes[0].new.is_some());
-        assert_eq!(entries(&trees, &with).unwrap().len(), 1);
         assert_eq!(
-            find(&trees, &with, &path("module")).unwrap(),
+            entries(&Operation::unbounded(), &trees, &with)
+                .unwrap()
+                .len(),
+            1
+        );
+        assert_eq!(
+            find(&Operation::unbounded(), &trees, &with, &path("module")).unwrap(),
             Some(module),
             "nobody has its objects, so nothing is looked for below it"
         );
-        assert_eq!(find(&trees, &with, &path("module/x")).unwrap(), None);
+        assert_eq!(
+            find(&Operation::unbounded(), &trees, &with, &path("module/x")).unwrap(),
+            None
+        );
     }
 
     #[test]
@@ -729,12 +750,20 @@ mod tests {
             root
         };
         let deep = deepen(&mut trees, 5000);
-        let listed = entries(&trees, &deep).unwrap();
+        let listed = entries(&Operation::unbounded(), &trees, &deep).unwrap();
         assert_eq!(listed.len(), 1);
         assert_eq!(listed[0].0.as_bytes().len(), 2 * 5000 + 1);
-        assert!(find(&trees, &deep, &listed[0].0).unwrap().is_some());
+        assert!(
+            find(&Operation::unbounded(), &trees, &deep, &listed[0].0)
+                .unwrap()
+                .is_some()
+        );
         let too_deep = deepen(&mut trees, 5000);
-        assert!(is_corrupt(entries(&trees, &too_deep)));
+        assert!(is_corrupt(entries(
+            &Operation::unbounded(),
+            &trees,
+            &too_deep
+        )));
     }
 
     #[test]
@@ -746,20 +775,26 @@ mod tests {
             (path("d"), (EntryKind::Symlink, 6)),
         ];
         let root = trees.put_all(&files.into());
-        let found = find(&trees, &root, &path("a/b/c")).unwrap().unwrap();
+        let found = find(&Operation::unbounded(), &trees, &root, &path("a/b/c"))
+            .unwrap()
+            .unwrap();
         assert_eq!(found, item("c", ItemKind::Entry(kind), 5));
         for directory in ["a", "a/b"] {
-            let found = find(&trees, &root, &path(directory)).unwrap().unwrap();
+            let found = find(&Operation::unbounded(), &trees, &root, &path(directory))
+                .unwrap()
+                .unwrap();
             assert_eq!(found.kind, ItemKind::Directory, "{directory}");
         }
         for absent in ["b", "a/c", "a/b/c/d", "d/x"] {
             assert_eq!(
-                find(&trees, &root, &path(absent)).unwrap(),
+                find(&Operation::unbounded(), &trees, &root, &path(absent)).unwrap(),
                 None,
                 "{absent}"
             );
         }
-        let at_root = find(&trees, &root, &RelPath::root()).unwrap().unwrap();
+        let at_root = find(&Operation::unbounded(), &trees, &root, &RelPath::root())
+            .unwrap()
+            .unwrap();
         assert_eq!(at_root.id, root);
     }
 
@@ -811,8 +846,8 @@ mod tests {
                 })
                 .filter(|change| change.old != change.new)
                 .collect();
-            prop_assert_eq!(changes(&store, Some(old_id), Some(new_id)).unwrap(), expected);
-            let listed = entries(&store, &new_id).unwrap();
+            prop_assert_eq!(changes(&Operation::unbounded(), &store, Some(old_id), Some(new_id)).unwrap(), expected);
+            let listed = entries(&Operation::unbounded(), &store, &new_id).unwrap();
             let expected: Vec<_> = new.iter().map(|(p, v)| (p.clone(), entry(v))).collect();
             prop_assert_eq!(listed, expected);
         }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::coverage::{Omission, OmissionReason};
 use crate::diff::{Approximation, FileStatus, LeftOut};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::{ModeChange, Node, View};
@@ -25,13 +26,18 @@ pub(crate) trait Compared {
     fn record(&self) -> &Record;
 
     /// What was captured at `path`. An empty directory may be `None`: the record lists it.
-    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError>;
+    fn node(&self, op: &Operation, path: &RelPath) -> Result<Option<Node>, StoreError>;
 
     /// All files and links, sorted by path.
-    fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError>;
+    fn entries(&self, op: &Operation) -> Result<Vec<(RelPath, Entry)>, StoreError>;
 
     /// Whether the rules and options of this side would leave `path` out.
-    fn leaves_out(&self, path: &RelPath, is_directory: bool) -> Result<bool, StoreError>;
+    fn leaves_out(
+        &self,
+        op: &Operation,
+        path: &RelPath,
+        is_directory: bool,
+    ) -> Result<bool, StoreError>;
 }
 
 /// What came of a comparison beside the changed entries; each list is sorted by path.
@@ -46,18 +52,19 @@ pub(crate) struct Beside {
 /// Compares two sides whose entries differ by `changes`, which are all and sorted by path. Answers also with
 /// the changes that are not evident from the entries, sorted by path.
 pub(crate) fn between(
+    op: &Operation,
     from: &impl Compared,
     to: &impl Compared,
     changes: &[Change],
 ) -> Result<(Beside, Vec<LeftOut>), StoreError> {
     let (from, to) = (Known::new(from), Known::new(to));
     let beside = Beside {
-        permissions_changed: permissions_changed(&from, &to, changes)?,
-        directories_added: directories_of_one(&to, &from)?,
-        directories_deleted: directories_of_one(&from, &to)?,
-        newly_ignored: newly_ignored(&from, &to)?,
+        permissions_changed: permissions_changed(op, &from, &to, changes)?,
+        directories_added: directories_of_one(op, &to, &from)?,
+        directories_deleted: directories_of_one(op, &from, &to)?,
+        newly_ignored: newly_ignored(op, &from, &to)?,
     };
-    Ok((beside, left_out(&from, &to, changes)?))
+    Ok((beside, left_out(op, &from, &to, changes)?))
 }
 
 /// A side with what was learnt of it.
@@ -85,24 +92,24 @@ impl<'a, S: Compared> Known<'a, S> {
     }
 
     /// What is at `path`, empty directories included.
-    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
+    fn node(&self, op: &Operation, path: &RelPath) -> Result<Option<Node>, StoreError> {
         let looked_up = self.looked_up.get();
         if looked_up >= MAX_LOOKED_UP || self.all.get().is_some() {
-            return Ok(self.all()?.get(path).copied());
+            return Ok(self.all(op)?.get(path).copied());
         }
         self.looked_up.set(looked_up + 1);
-        let found = self.side.node(path)?;
+        let found = self.side.node(op, path)?;
         let is_listed = || View::of(self.record()).has_empty_at_or_below(path);
         Ok(found.or_else(|| is_listed().then_some(Node::Directory)))
     }
 
     /// Everything but the workspace itself.
-    fn all(&self) -> Result<&BTreeMap<RelPath, Node>, StoreError> {
+    fn all(&self, op: &Operation) -> Result<&BTreeMap<RelPath, Node>, StoreError> {
         if let Some(all) = self.all.get() {
             return Ok(all);
         }
         let mut all = BTreeMap::new();
-        for (path, entry) in self.side.entries()? {
+        for (path, entry) in self.side.entries(op)? {
             insert_directories(&mut all, path.parent());
             all.insert(path, Node::Entry(entry));
         }
@@ -131,6 +138,7 @@ fn insert_directories(all: &mut BTreeMap<RelPath, Node>, lowest: Option<RelPath>
 
 /// Files and directories of both sides whose recorded bits differ.
 fn permissions_changed(
+    op: &Operation,
     from: &Known<'_, impl Compared>,
     to: &Known<'_, impl Compared>,
     changes: &[Change],
@@ -144,7 +152,7 @@ fn permissions_changed(
             .map(|(path, _)| path)
             .collect()
     } else {
-        to.all()?.keys().collect()
+        to.all(op)?.keys().collect()
     };
     // What is not on disk has no bits of its own.
     let is_omitted = |path| {
@@ -153,7 +161,7 @@ fn permissions_changed(
     };
     let mut changed = Vec::new();
     for path in candidates {
-        if let Some((old, new)) = bits_of_both(path, from, to, changes)?
+        if let Some((old, new)) = bits_of_both(op, path, from, to, changes)?
             && old != new
             && !is_omitted(path)
         {
@@ -169,6 +177,7 @@ fn permissions_changed(
 
 /// The bits of what is alike on both sides but for content and bits; `None` if nothing is.
 fn bits_of_both(
+    op: &Operation,
     path: &RelPath,
     from: &Known<'_, impl Compared>,
     to: &Known<'_, impl Compared>,
@@ -179,9 +188,9 @@ fn bits_of_both(
         let both = changes[at].old.zip(changes[at].new);
         return Ok(both.and_then(|(before, after)| entry_bits(path, (old, before), (new, after))));
     }
-    Ok(match to.node(path)? {
+    Ok(match to.node(op, path)? {
         Some(Node::Entry(same)) => entry_bits(path, (old, same), (new, same)),
-        Some(Node::Directory) if from.node(path)? == Some(Node::Directory) => {
+        Some(Node::Directory) if from.node(op, path)? == Some(Node::Directory) => {
             Some((old.of_directory(path), new.of_directory(path)))
         }
         _ => None,
@@ -204,6 +213,7 @@ fn entry_bits(
 /// The empty directories of `one` at which `other` knows that it had no directory. One with
 /// something in it that was left out is not empty: it follows from what is named there.
 fn directories_of_one(
+    op: &Operation,
     one: &Known<'_, impl Compared>,
     other: &Known<'_, impl Compared>,
 ) -> Result<Vec<RelPath>, StoreError> {
@@ -214,7 +224,7 @@ fn directories_of_one(
         if listed.binary_search(path).is_err()
             && left_out.next().is_none()
             && !other.is_blind_at(path)
-            && other.node(path)? != Some(Node::Directory)
+            && other.node(op, path)? != Some(Node::Directory)
         {
             missing.push(path.clone());
         }
@@ -225,6 +235,7 @@ fn directories_of_one(
 /// What the later side leaves out by rules or options that the earlier side had not, and the
 /// earlier side knows that it was not there.
 fn newly_ignored(
+    op: &Operation,
     from: &Known<'_, impl Compared>,
     to: &Known<'_, impl Compared>,
 ) -> Result<Vec<RelPath>, StoreError> {
@@ -238,8 +249,8 @@ fn newly_ignored(
         // What has no size is no file: nearly always a directory.
         if is_by_rule
             && !from.is_blind_at(path)
-            && !from.side.leaves_out(path, omission.bytes.is_none())?
-            && from.node(path)?.is_none()
+            && !from.side.leaves_out(op, path, omission.bytes.is_none())?
+            && from.node(op, path)?.is_none()
         {
             hidden.push(path.clone());
         }
@@ -260,6 +271,7 @@ fn out_of_reach(omission: &Omission) -> Option<Approximation> {
 /// What one side left out because it is too large, special or unreadable there, and the other has, or knows
 /// that it has not. What one captured of a directory that cannot be read on the other is among it.
 fn left_out(
+    op: &Operation,
     from: &Known<'_, impl Compared>,
     to: &Known<'_, impl Compared>,
     changes: &[Change],
@@ -281,14 +293,15 @@ fn left_out(
             kinds: [change.old, change.new].map(|side| side.map(|entry| entry.kind)),
         }));
     }
-    all.extend(left_out_of_one(from, to, FileStatus::Deleted)?);
-    all.extend(left_out_of_one(to, from, FileStatus::Added)?);
+    all.extend(left_out_of_one(op, from, to, FileStatus::Deleted)?);
+    all.extend(left_out_of_one(op, to, from, FileStatus::Added)?);
     all.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(all)
 }
 
 /// What `one` left out for what it is, where `other` knows that nothing was; each has this `status`.
 fn left_out_of_one(
+    op: &Operation,
     one: &Known<'_, impl Compared>,
     other: &Known<'_, impl Compared>,
     status: FileStatus,
@@ -302,7 +315,7 @@ fn left_out_of_one(
         if !other.record().snapshot.omissions.knows(path) {
             continue;
         }
-        let is_news = match other.node(path)? {
+        let is_news = match other.node(op, path)? {
             None => true,
             // The same directory, which may not be entered. What was captured in it is named.
             Some(Node::Directory) => omission.is_file_out_of_reach(),
@@ -408,7 +421,7 @@ mod tests {
             &self.record
         }
 
-        fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
+        fn node(&self, _: &Operation, path: &RelPath) -> Result<Option<Node>, StoreError> {
             self.looked_up.set(self.looked_up.get() + 1);
             let is_above = self.entries.keys().any(|p| p.starts_with(path));
             Ok(match self.entries.get(path) {
@@ -417,14 +430,19 @@ mod tests {
             })
         }
 
-        fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        fn entries(&self, _: &Operation) -> Result<Vec<(RelPath, Entry)>, StoreError> {
             let entries = self.entries.iter();
             Ok(entries
                 .map(|(path, entry)| (path.clone(), *entry))
                 .collect())
         }
 
-        fn leaves_out(&self, path: &RelPath, _is_directory: bool) -> Result<bool, StoreError> {
+        fn leaves_out(
+            &self,
+            _: &Operation,
+            path: &RelPath,
+            _is_directory: bool,
+        ) -> Result<bool, StoreError> {
             Ok(path.to_string().ends_with(self.rule))
         }
     }
@@ -440,7 +458,7 @@ mod tests {
             })
             .filter(|change| change.old != change.new)
             .collect();
-        super::between(from, to, &changes)
+        super::between(&Operation::unbounded(), from, to, &changes)
             .expect("nothing fails in memory")
             .0
     }

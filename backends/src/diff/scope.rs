@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::diff::Diff;
 use crate::diff::beside::Compared;
 use crate::diff_error::DiffError;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::restore::View;
 use crate::store_error::StoreError;
@@ -26,6 +27,7 @@ impl<'a> Scope<'a> {
     /// Refuses a path that neither side knows anything of: an empty answer would say that it is the same.
     pub(crate) fn check(
         &self,
+        op: &Operation,
         from: &impl Compared,
         to: &impl Compared,
         paths: &[RelPath],
@@ -34,7 +36,7 @@ impl<'a> Scope<'a> {
             return Ok(());
         }
         for path in paths {
-            if !knows(from, path)? && !knows(to, path)? {
+            if !knows(op, from, path)? && !knows(op, to, path)? {
                 return Err(DiffError::UnknownPath { path: path.clone() });
             }
         }
@@ -92,10 +94,10 @@ impl<'a> Scope<'a> {
 }
 
 /// Whether a side has something at this path, or left something out there.
-fn knows(side: &impl Compared, path: &RelPath) -> Result<bool, StoreError> {
+fn knows(op: &Operation, side: &impl Compared, path: &RelPath) -> Result<bool, StoreError> {
     let record = side.record();
     let omissions = &record.snapshot.omissions;
-    Ok(side.node(path)?.is_some()
+    Ok(side.node(op, path)?.is_some()
         || View::of(record).has_empty_at_or_below(path)
         || omissions.covers(path).is_some()
         || omissions.below(path).next().is_some())

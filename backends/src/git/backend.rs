@@ -47,9 +47,8 @@ use crate::git::user_index::{self, IndexError};
 use crate::git::worktrees;
 use crate::hard_links;
 use crate::holdings::{Holdings, Unreadable};
-use crate::interrupt;
-use crate::interrupt::Interrupt;
 use crate::listed::{self, ListedFile};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
@@ -62,7 +61,6 @@ use crate::restore::{
     Side,
 };
 use crate::restore_error::RestoreError;
-use crate::room;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -153,20 +151,20 @@ impl Damage {
 
 impl GitBackend {
     fn capture_now(
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
         publish: Publish,
         damage: Damage,
     ) -> Result<GitCapture, SnapshotError> {
-        let capture = || Self::capture_while_wanted(workspace, options, keep, publish, damage);
-        options.interrupt.during(|| {
-            let room = options.room(workspace)?;
-            room::within(room, || capture().map_err(crate::backend::cause_of))
-        })
+        let op = &op.within(options.quota(op, workspace)?);
+        let captured = Self::capture_within(op, workspace, options, keep, publish, damage);
+        captured.map_err(|error| crate::backend::cause_of(op, error))
     }
 
-    fn capture_while_wanted(
+    fn capture_within(
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
@@ -175,18 +173,18 @@ impl GitBackend {
     ) -> Result<GitCapture, SnapshotError> {
         let repository = repository_if_any(workspace, damage)?;
         let store = workspace.kept_open::<StoreSlot>();
-        let store = store.create(&workspace.store_path().join("git"))?;
+        let store = store.create(op, &workspace.store_path().join("git"))?;
         if publish == Publish::Yes && store.has(&options.id) {
             return Err(SnapshotError::taken(&options.id));
         }
-        if !store.is_vouched_for()? && capture::has_cache(workspace) {
-            capture::forget_cache(workspace).map_err(StoreError::from)?;
+        if !store.is_vouched_for(op)? && capture::has_cache(workspace) {
+            capture::forget_cache(op, workspace).map_err(StoreError::from)?;
         }
         let mut trees = keep
             .iter()
             .filter_map(|record| Some((KeptFor::Goal, tree_of(record).ok()?)))
             .collect::<Vec<_>>();
-        let latest = store.latest_in_session(&options.owner.session_id)?;
+        let latest = store.latest_in_session(op, &options.owner.session_id)?;
         let passed_over = latest.passed_over.iter().map(|problem| {
             format!(
                 "{} cannot be read and was passed over: {}; \"stillframe verify\" says what is damaged",
@@ -206,7 +204,7 @@ impl GitBackend {
         let repository = repository.filter(|found| {
             !is_in_run || known.is_none_or(|known| known.is_same(&found.known_as()))
         });
-        let branches = match known_branches(&store, options) {
+        let branches = match known_branches(op, &store, options) {
             Err(StoreError::Corrupt { what, detail }) => {
                 warnings.push(format!(
                     "which branches to look at is not known: {what} is corrupt: {detail}"
@@ -222,6 +220,7 @@ impl GitBackend {
         };
         let capture = |source: Source<'_>| {
             capture::capture(capture::Request {
+                op,
                 workspace,
                 source,
                 store: &store,
@@ -232,14 +231,14 @@ impl GitBackend {
             })
         };
         let attempt = || {
-            let mut captured = with_as_much_as_can_be_read(&repository, damage, capture)?;
+            let mut captured = with_as_much_as_can_be_read(op, &repository, damage, capture)?;
             let metadata = &mut captured.record.snapshot.metadata;
             metadata.warnings.extend(warnings.iter().cloned());
             Ok(GitCapture(match publish {
-                Publish::Yes => capture::publish(workspace, &store, options, captured)?,
+                Publish::Yes => capture::publish(op, workspace, &store, options, captured)?,
                 Publish::No => {
                     // It may have borrowed.
-                    interrupt::to_the_end(|| store.vouch());
+                    store.vouch(&op.to_its_end());
                     store.keep_what_came_in();
                     captured.into()
                 }
@@ -251,13 +250,13 @@ impl GitBackend {
             Err(SnapshotError::Store(StoreError::Corrupt { .. }))
                 if capture::has_cache(workspace) =>
             {
-                capture::forget_cache(workspace).map_err(StoreError::from)?;
+                capture::forget_cache(op, workspace).map_err(StoreError::from)?;
                 attempt()
             }
             captured => captured,
         };
         if captured.is_err() {
-            interrupt::to_the_end(|| store.take_back());
+            store.take_back(&op.to_its_end());
         }
         captured
     }
@@ -279,6 +278,7 @@ fn repository_if_any(
 
 /// Captures by the repository, and where damage is passed over by less of it.
 fn with_as_much_as_can_be_read<'r>(
+    op: &Operation,
     repository: &'r Option<UserRepository>,
     damage: Damage,
     capture: impl Fn(Source<'r>) -> Result<capture::Captured, SnapshotError>,
@@ -289,9 +289,7 @@ fn with_as_much_as_can_be_read<'r>(
     match capture(Source::Repository(found)) {
         // If it succeeds with less of the repository, the rest was the reason.
         Err(error)
-            if damage == Damage::PassedOver
-                && error.may_be_damage()
-                && room::refused().is_none() =>
+            if damage == Damage::PassedOver && error.may_be_damage() && op.refused().is_none() =>
         {
             capture(Source::WithoutIndex(found))
                 .or_else(|_| capture(Source::Cache))
@@ -315,11 +313,15 @@ fn operation_files(
 }
 
 /// The branches that were known when the snapshot was taken which this one follows.
-fn known_branches(store: &Store, options: &SnapshotOptions) -> Result<Vec<String>, StoreError> {
+fn known_branches(
+    op: &Operation,
+    store: &Store,
+    options: &SnapshotOptions,
+) -> Result<Vec<String>, StoreError> {
     let Some(id) = &options.since else {
         return Ok(Vec::new());
     };
-    let git = match store.record(id) {
+    let git = match store.record(op, id) {
         Ok(record) => record.git,
         Err(StoreError::UnknownSnapshot { .. }) => None,
         Err(error) => return Err(error),
@@ -330,6 +332,7 @@ fn known_branches(store: &Store, options: &SnapshotOptions) -> Result<Vec<String
 
 /// Whether the same is staged in both of these kept indexes. One that cannot be parsed is the same as itself alone.
 fn stage_the_same(
+    op: &Operation,
     store: &Store,
     a: Option<ObjectId>,
     b: Option<ObjectId>,
@@ -341,7 +344,7 @@ fn stage_the_same(
         return Ok(true);
     }
     let digest = |blob: &ObjectId| {
-        let (_, bytes) = store.read(blob, u64::MAX)?;
+        let (_, bytes) = store.read(op, blob, u64::MAX)?;
         Ok::<_, StoreError>(staging_digest(&bytes))
     };
     Ok(match (digest(&a)?, digest(&b)?) {
@@ -351,12 +354,16 @@ fn stage_the_same(
 }
 
 /// The paths of a snapshot whose content was purged, sorted.
-fn purged_paths(store: &Store, record: &Record) -> Result<Vec<RelPath>, StoreError> {
+fn purged_paths(
+    op: &Operation,
+    store: &Store,
+    record: &Record,
+) -> Result<Vec<RelPath>, StoreError> {
     let purged = store.purged()?;
     if purged.is_empty() {
         return Ok(Vec::new());
     }
-    let entries = match store.tree_paths(&tree_of(record)?) {
+    let entries = match store.tree_paths(op, &tree_of(record)?) {
         Ok(entries) => entries,
         // It was named as a problem.
         Err(StoreError::Corrupt { .. }) => return Ok(Vec::new()),
@@ -368,11 +375,15 @@ fn purged_paths(store: &Store, record: &Record) -> Result<Vec<RelPath>, StoreErr
 
 /// The paths that the index had when a snapshot was taken, relative to the workspace. An index that
 /// cannot be parsed is not looked into: then nothing counts as tracked.
-fn tracked_in(store: &Store, record: &Record) -> Result<HashSet<RelPath>, StoreError> {
+fn tracked_in(
+    op: &Operation,
+    store: &Store,
+    record: &Record,
+) -> Result<HashSet<RelPath>, StoreError> {
     let Some((git, index)) = record.git.as_ref().and_then(|git| Some((git, git.index?))) else {
         return Ok(HashSet::new());
     };
-    let (_, bytes) = store.read(&index, u64::MAX)?;
+    let (_, bytes) = store.read(op, &index, u64::MAX)?;
     let no_shared_index = |_: &ObjectId| -> Result<Vec<u8>, IndexError> { Ok(Vec::new()) };
     let parsed = user_index::parse(&bytes, &mut { no_shared_index });
     let entries = parsed.map(|index| index.entries).unwrap_or_default();
@@ -397,9 +408,14 @@ fn captured_at(cache: &StatCache, path: &RelPath) -> Option<Node> {
 impl Restorable for GitBackend {
     type Capture = GitCapture;
 
-    fn record(&self, workspace: &Workspace, id: &SnapshotId) -> Result<Record, StoreError> {
+    fn record(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        id: &SnapshotId,
+    ) -> Result<Record, StoreError> {
         match store_of(workspace)? {
-            Some(store) => store.record(id),
+            Some(store) => store.record(op, id),
             None => Err(StoreError::UnknownSnapshot { id: id.clone() }),
         }
     }
@@ -410,17 +426,19 @@ impl Restorable for GitBackend {
 
     fn capture(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
         publish: Publish,
     ) -> Result<GitCapture, SnapshotError> {
         // A restore of files needs nothing of the repository.
-        Self::capture_now(workspace, options, keep, publish, Damage::PassedOver)
+        Self::capture_now(op, workspace, options, keep, publish, Damage::PassedOver)
     }
 
     fn changes(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: Side<'_, GitCapture>,
         to: &Record,
@@ -428,20 +446,21 @@ impl Restorable for GitBackend {
         let store = existing_store(workspace)?;
         let to = tree_of(to)?;
         match from {
-            Side::Stored(record) => store.tree_changes(Some(tree_of(record)?), Some(to)),
+            Side::Stored(record) => store.tree_changes(op, Some(tree_of(record)?), Some(to)),
             Side::Now(capture) => {
                 let packs = store.reader_set()?;
                 let trees = WithNew {
                     store: &store.reader(&packs),
                     new: &capture.0.new_trees,
                 };
-                tree_object::changes(&trees, Some(capture.0.tree), Some(to))
+                tree_object::changes(op, &trees, Some(capture.0.tree), Some(to))
             }
         }
     }
 
     fn lookup(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, GitCapture>,
         paths: &[RelPath],
@@ -455,7 +474,7 @@ impl Restorable for GitBackend {
                 let tree = TreeLookup::new(&trees, tree_of(record)?);
                 let nodes = paths
                     .iter()
-                    .map(|path| Ok(tree.at(path)?.and_then(node_of)));
+                    .map(|path| Ok(tree.at(op, path)?.and_then(node_of)));
                 nodes.collect()
             }
             Side::Now(capture) => {
@@ -467,14 +486,16 @@ impl Restorable for GitBackend {
 
     fn entries(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
-        existing_store(workspace)?.tree_paths(&tree_of(record)?)
+        existing_store(workspace)?.tree_paths(op, &tree_of(record)?)
     }
 
     fn ignored(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, GitCapture>,
         paths: &[RelPath],
@@ -487,7 +508,7 @@ impl Restorable for GitBackend {
         let rules = TreeRules::of(&store, record, cache.map(|cache| &**cache))?;
         let mut ignored = BTreeMap::new();
         for path in paths {
-            if let Some((reason, _)) = rules.omits(path)? {
+            if let Some((reason, _)) = rules.omits(op, path)? {
                 ignored.insert(path.clone(), reason);
             }
         }
@@ -503,7 +524,7 @@ impl Restorable for GitBackend {
                     .is_some_and(|e| e.flags.has(Flags::TRACKED))
             }),
             None => {
-                let tracked = tracked_in(&store, record)?;
+                let tracked = tracked_in(op, &store, record)?;
                 ignored.retain(|path, _| !tracked.contains(path));
             }
         }
@@ -512,6 +533,7 @@ impl Restorable for GitBackend {
 
     fn ignored_directories(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, GitCapture>,
         directories: &[RelPath],
@@ -524,7 +546,7 @@ impl Restorable for GitBackend {
         let rules = TreeRules::of(&store, record, cache.map(|cache| &**cache))?;
         let mut ignored = Vec::new();
         for directory in directories {
-            if rules.omits_at(directory, true)?.is_some() {
+            if rules.omits_at(op, directory, true)?.is_some() {
                 ignored.push(directory.clone());
             }
         }
@@ -533,26 +555,29 @@ impl Restorable for GitBackend {
 
     fn missing(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError> {
         let ids: Vec<ObjectId> = ids.iter().filter_map(sha1).collect();
-        let missing = existing_store(workspace)?.missing(ids)?;
+        let missing = existing_store(workspace)?.missing(op, ids)?;
         Ok(missing.into_iter().map(ContentId::from).collect())
     }
 
     fn unsound(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError> {
         let ids: Vec<ObjectId> = ids.iter().filter_map(sha1).collect();
-        let unsound = heal::unsound(&*existing_store(workspace)?, &ids)?;
+        let unsound = heal::unsound(op, &*existing_store(workspace)?, &ids)?;
         Ok(unsound.into_iter().map(ContentId::from).collect())
     }
 
     fn heal(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         capture: &GitCapture,
         paths: &[(RelPath, Entry)],
@@ -564,16 +589,17 @@ impl Restorable for GitBackend {
                 source,
             })?;
         let store = existing_store(workspace)?;
-        heal::heal(&root, &store, &capture.0.cache, paths)
+        heal::heal(op, &root, &store, &capture.0.cache, paths)
     }
 
     fn contents<'a>(
         &'a self,
+        op: &Operation,
         workspace: &'a Workspace,
         ids: &[ContentId],
     ) -> Result<Box<dyn Contents + 'a>, StoreError> {
         let ids = ids.iter().filter_map(sha1).collect();
-        Ok(Box::new(existing_store(workspace)?.blobs(ids)?))
+        Ok(Box::new(existing_store(workspace)?.blobs(op, ids)?))
     }
 
     fn repository(
@@ -605,9 +631,14 @@ impl Restorable for GitBackend {
         })
     }
 
-    fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
+    fn index_bytes(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        blob: &ObjectId,
+    ) -> Result<Vec<u8>, StoreError> {
         let mut bytes = Vec::new();
-        match existing_store(workspace)?.blob_to(blob, &mut bytes) {
+        match existing_store(workspace)?.blob_to(op, blob, &mut bytes) {
             Ok(_) => Ok(bytes),
             Err(ContentError::Store(error)) => Err(error),
             Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),
@@ -622,27 +653,28 @@ impl Backend for GitBackend {
 
     fn snapshot(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
         let damage = Damage::of(options);
         let GitCapture(published) =
-            Self::capture_now(workspace, options, &[], Publish::Yes, damage)?;
+            Self::capture_now(op, workspace, options, &[], Publish::Yes, damage)?;
         Ok(published.record.snapshot)
     }
 
-    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
         let Some(store) = store_of(workspace)? else {
             return Ok(Vec::new());
         };
         let readable = store
-            .scan()?
+            .scan(op)?
             .into_iter()
             .filter_map(|(_, record)| record.ok());
         Ok(readable.map(|record| record.snapshot).collect())
     }
 
-    fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
+    fn holdings(&self, _: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
         match store_of(workspace)? {
             Some(store) => store.holdings(),
             None => Ok(Holdings::Ids(Vec::new())),
@@ -651,6 +683,7 @@ impl Backend for GitBackend {
 
     fn diff(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: &Snapshot,
         to: &Snapshot,
@@ -658,85 +691,90 @@ impl Backend for GitBackend {
         patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
-        options.interrupt.during(|| {
-            let store = existing_store(workspace)?;
-            let (before, after) = match (store.record(&from.id), store.record(&to.id)) {
-                (Ok(before), Ok(after)) => (before, after),
-                (Err(StoreError::UnknownSnapshot { .. }), _)
-                | (_, Err(StoreError::UnknownSnapshot { .. }))
-                    if from.path != to.path =>
-                {
-                    let (from, to) = (from.id.clone(), to.id.clone());
-                    return Err(DiffError::DifferentWorkspaces { from, to });
-                }
-                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
-            };
-            options.interrupt.check()?;
-            let changes = store.tree_changes(Some(tree_of(&before)?), Some(tree_of(&after)?))?;
-            let (earlier, later) = (
-                StoredSide::of(&store, &before)?,
-                StoredSide::of(&store, &after)?,
-            );
-            let scope = Scope::of(&options.paths);
-            scope.check(&earlier, &later, &options.paths)?;
-            let (beside, left_out) = beside::between(&earlier, &later, &changes)?;
-            let (from, to) = (&before.snapshot, &after.snapshot);
-            let mut changes = diff::evident(changes, &from.omissions, &to.omissions);
-            changes.retain(|change| scope.has(&change.path));
-            let mut diff =
-                Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
-                    .left_out(&left_out)
-                    .beside(beside)
-                    .with_nested(&before, &after)
-                    .with_operation(before.git.as_ref(), after.git.as_ref());
-            diff.skip_worktree = skip_worktree::changes(&store, &before, &after)?;
-            diff.refs = kept_refs::changes(&store, before.git.as_ref(), after.git.as_ref())?;
-            scope.limit(&mut diff);
-            line_diffs::compare(&store, &changes, options, patch, &mut diff)?;
-            if options.renames == Renames::Similar {
-                renames::find(&store, &changes, options, &mut diff)?;
+        let store = existing_store(workspace)?;
+        let (before, after) = match (store.record(op, &from.id), store.record(op, &to.id)) {
+            (Ok(before), Ok(after)) => (before, after),
+            (Err(StoreError::UnknownSnapshot { .. }), _)
+            | (_, Err(StoreError::UnknownSnapshot { .. }))
+                if from.path != to.path =>
+            {
+                let (from, to) = (from.id.clone(), to.id.clone());
+                return Err(DiffError::DifferentWorkspaces { from, to });
             }
-            Ok(diff)
-        })
+            (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+        };
+        op.check()?;
+        let changes = store.tree_changes(op, Some(tree_of(&before)?), Some(tree_of(&after)?))?;
+        let (earlier, later) = (
+            StoredSide::of(&store, &before)?,
+            StoredSide::of(&store, &after)?,
+        );
+        let scope = Scope::of(&options.paths);
+        scope.check(op, &earlier, &later, &options.paths)?;
+        let (beside, left_out) = beside::between(op, &earlier, &later, &changes)?;
+        let (from, to) = (&before.snapshot, &after.snapshot);
+        let mut changes = diff::evident(changes, &from.omissions, &to.omissions);
+        changes.retain(|change| scope.has(&change.path));
+        let mut diff = Diff::of_changes(BackendKind::Git, &from.reference, &to.reference, &changes)
+            .left_out(&left_out)
+            .beside(beside)
+            .with_nested(&before, &after)
+            .with_operation(before.git.as_ref(), after.git.as_ref());
+        diff.skip_worktree = skip_worktree::changes(op, &store, &before, &after)?;
+        diff.refs = kept_refs::changes(op, &store, before.git.as_ref(), after.git.as_ref())?;
+        scope.limit(&mut diff);
+        line_diffs::compare(op, &store, &changes, options, patch, &mut diff)?;
+        if options.renames == Renames::Similar {
+            renames::find(op, &store, &changes, options, &mut diff)?;
+        }
+        Ok(diff)
     }
 
     fn plan(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
-        restore::plan_only(self, workspace, goal, options)
+        restore::plan_only(op, self, workspace, goal, options)
     }
 
     fn restore(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
-        restore::restore(self, workspace, goal, options)
+        restore::restore(op, self, workspace, goal, options)
     }
 
     fn copy(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         snapshot: &Snapshot,
         options: &CopyOptions,
     ) -> Result<CopyOutcome, RestoreError> {
-        restore::copy(self, workspace, snapshot, options)
+        restore::copy(op, self, workspace, snapshot, options)
     }
 
     fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
         restore::check_place(workspace)
     }
 
-    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
-        restore::recover(workspace)
+    fn recover(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+    ) -> Result<Recovery, RestoreError> {
+        restore::recover(op, workspace)
     }
 
     fn why(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         path: &RelPath,
         options: &SnapshotOptions,
@@ -746,7 +784,7 @@ impl Backend for GitBackend {
         }
         // What a capture would do is found out by doing one, and not publishing it.
         let GitCapture(capture) =
-            Self::capture_now(workspace, options, &[], Publish::No, Damage::Refused)?;
+            Self::capture_now(op, workspace, options, &[], Publish::No, Damage::Refused)?;
         let store = existing_store(workspace)?;
         let mut why = Why::new(path.clone(), false, "");
         let rules = TreeRules::of(&store, &capture.record, Some(&capture.cache))?;
@@ -754,10 +792,10 @@ impl Backend for GitBackend {
         if let Some(omission) = capture.record.snapshot.omissions.covers(path) {
             why.captured = entry.is_some();
             why.reason = omission.reason.as_str().to_owned();
-            why.rule = rules.of_omission(path, omission)?;
+            why.rule = rules.of_omission(op, path, omission)?;
         } else if let Some(entry) = entry {
             why.captured = true;
-            why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+            why.rule = rules.omits(op, path)?.and_then(|(_, rule)| rule);
             why.reason = if entry.flags.has(Flags::TRACKED) {
                 "tracked"
             } else if options.include.iter().any(|p| path.starts_with(p)) {
@@ -773,7 +811,7 @@ impl Backend for GitBackend {
             why.reason = "directory".to_owned();
         } else {
             why.reason = "absent".to_owned();
-            why.rule = rules.omits(path)?.and_then(|(_, rule)| rule);
+            why.rule = rules.omits(op, path)?.and_then(|(_, rule)| rule);
         }
         if why.captured {
             why.hard_links = hard_links::others(&capture.record.snapshot, path);
@@ -786,14 +824,15 @@ impl Backend for GitBackend {
 
     fn why_in(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
     ) -> Result<Why, StoreError> {
         let store = existing_store(workspace)?;
         let purged = store.purged()?;
-        let record = store.record(&snapshot.id)?;
-        let item = store.entry_at(&tree_of(&record)?, path)?;
+        let record = store.record(op, &snapshot.id)?;
+        let item = store.entry_at(op, &tree_of(&record)?, path)?;
         if is_of_git_dir(path) {
             return Ok(why_not_git_dir(path));
         }
@@ -807,8 +846,8 @@ impl Backend for GitBackend {
         let rules = TreeRules::of(&store, &record, None)?;
         let omission = record.snapshot.omissions.covers(path);
         let rule = match omission {
-            Some(omission) => rules.of_omission(path, omission)?,
-            None => rules.omits(path)?.and_then(|(_, rule)| rule),
+            Some(omission) => rules.of_omission(op, path, omission)?,
+            None => rules.omits(op, path)?.and_then(|(_, rule)| rule),
         };
         let (captured, reason) = match (item, omission) {
             (Some(_), Some(omission)) => (true, omission.reason.as_str()),
@@ -826,32 +865,36 @@ impl Backend for GitBackend {
 
     fn is_unchanged(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         earlier: &Snapshot,
         later: &Snapshot,
     ) -> Result<bool, StoreError> {
         let store = existing_store(workspace)?;
-        let (earlier, later) = (store.record(&earlier.id)?, store.record(&later.id)?);
+        let (earlier, later) = (store.record(op, &earlier.id)?, store.record(op, &later.id)?);
         if !earlier.has_the_same(&later) {
             return Ok(false);
         }
         match (&earlier.git, &later.git) {
             (None, None) => Ok(true),
-            (Some(a), Some(b)) if a.stands_the_same(b) => stage_the_same(&store, a.index, b.index),
+            (Some(a), Some(b)) if a.stands_the_same(b) => {
+                stage_the_same(op, &store, a.index, b.index)
+            }
             _ => Ok(false),
         }
     }
 
     fn files(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Vec<ListedFile>, StoreError> {
         let store = existing_store(workspace)?;
-        let record = store.record(&snapshot.id)?;
-        let entries = store.tree_paths(&tree_of(&record)?)?;
+        let record = store.record(op, &snapshot.id)?;
+        let entries = store.tree_paths(op, &tree_of(&record)?)?;
         let ids = entries.iter().filter_map(|(_, entry)| sha1(&entry.id));
-        let sizes = store.blob_sizes(ids.collect())?;
+        let sizes = store.blob_sizes(op, ids.collect())?;
         let with_size = |(path, entry): (RelPath, Entry)| {
             let size = sha1(&entry.id).and_then(|id| sizes.get(&id).copied());
             (path, entry, size)
@@ -861,12 +904,13 @@ impl Backend for GitBackend {
 
     fn read_file(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
         out: &mut dyn Write,
     ) -> Result<Entry, ReadError> {
-        restore::read_file(self, workspace, snapshot, path, out)
+        restore::read_file(op, self, workspace, snapshot, path, out)
     }
 
     fn displaced(
@@ -879,76 +923,91 @@ impl Backend for GitBackend {
 
     fn rules_of(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<CaptureRules, StoreError> {
         let store = existing_store(workspace)?;
-        Ok(store.record(&snapshot.id)?.rules())
+        Ok(store.record(op, &snapshot.id)?.rules())
     }
 
     fn verify(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
-        verify(workspace, snapshot, &mut Proven::default())
+        verify(op, workspace, snapshot, &mut Proven::default())
     }
 
     fn verify_all(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>> {
         let mut proven = Proven::default();
-        let verify = |snapshot: &&Snapshot| verify(workspace, snapshot, &mut proven);
+        let verify = |snapshot: &&Snapshot| verify(op, workspace, snapshot, &mut proven);
         snapshots.iter().map(verify).collect()
     }
 
-    fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
+    fn unreadable(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+    ) -> Result<Vec<Unreadable>, StoreError> {
         match store_of(workspace)? {
-            Some(store) => store.unreadable(),
+            Some(store) => store.unreadable(op),
             None => Ok(Vec::new()),
         }
     }
 
     fn forget_unreadable(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         names: &[String],
     ) -> Result<(), StoreError> {
         match store_of(workspace)? {
-            Some(store) => store.forget_names(names),
+            Some(store) => store.forget_names(op, names),
             None => Ok(()),
         }
     }
 
     fn forget(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
     ) -> Result<(), StoreError> {
         if let Some(store) = store_of(workspace)? {
-            store.forget(ids)?;
+            store.forget(op, ids)?;
         }
         // What a restore displaced goes with the guard that has the same content.
-        area::purge_trashes(workspace.store_path(), ids)
+        area::purge_trashes(op, workspace.store_path(), ids)
     }
 
-    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+    fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
         let Some(store) = store_of(workspace)? else {
             return Ok(0);
         };
-        area::reap_leftovers(workspace.store_path()).map_err(StoreError::from)?;
+        area::reap_leftovers(op, workspace.store_path()).map_err(StoreError::from)?;
         // First, because a cache must never vouch for an object that is gone.
-        capture::forget_cache(workspace)?;
-        store.collect()
+        capture::forget_cache(op, workspace)?;
+        store.collect(op)
     }
 
-    fn objects_gone(&self, workspace: &Workspace, ids: &[&str]) -> BTreeSet<String> {
+    fn objects_gone(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        ids: &[&str],
+    ) -> BTreeSet<String> {
         let repository = repository_of(workspace).ok();
         let is_there = |id: &str| {
             let asked = repository.as_ref().zip(id.parse().ok());
-            let found = asked.map(|(repository, id)| repository.read_object(id, MAX_NAMED_BYTES));
+            let found =
+                asked.map(|(repository, id)| repository.read_object(op, id, MAX_NAMED_BYTES));
             // What cannot be read, as the text of a tag, is there.
             !matches!(found, None | Some(Ok(None)))
         };
@@ -956,9 +1015,9 @@ impl Backend for GitBackend {
         gone.map(|&id| id.to_owned()).collect()
     }
 
-    fn taken_elsewhere(&self, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
+    fn taken_elsewhere(&self, op: &Operation, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
         let repository = repository_of(workspace).ok();
-        let taken = repository.map(|r| worktrees::taken_elsewhere(r.common_dir(), r.git_dir()));
+        let taken = repository.map(|r| worktrees::taken_elsewhere(op, r.common_dir(), r.git_dir()));
         taken.unwrap_or_default()
     }
 
@@ -969,58 +1028,62 @@ impl Backend for GitBackend {
 
     fn move_safety_tags(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         known: &[EarlierTag],
     ) -> Result<MovedTags, StoreError> {
         let store = store_of(workspace)?;
-        safety_refs::move_tags(workspace, store.as_deref(), known)
+        safety_refs::move_tags(op, workspace, store.as_deref(), known)
     }
 
     fn release_safety_refs(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         guards: &[SnapshotId],
         known: &[EarlierTag],
     ) -> Result<ReleasedRefs, StoreError> {
         match store_of(workspace)? {
-            Some(store) => safety_refs::release(workspace, &store, guards, known),
+            Some(store) => safety_refs::release(op, workspace, &store, guards, known),
             None => Ok(ReleasedRefs::default()),
         }
     }
 
     fn find_content(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         target: &PurgeTarget,
         also: &[ContentId],
     ) -> Result<FoundContents, PurgeError> {
         let wanted = Wanted::new(target, also)?;
         match store_of(workspace)? {
-            Some(store) => store.find_content(&wanted),
+            Some(store) => store.find_content(op, &wanted),
             None => Ok(FoundContents::default()),
         }
     }
 
     fn purge(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         contents: &[FoundContent],
         at: Timestamp,
     ) -> Result<Proof, PurgeError> {
-        let purged = Purged::note(workspace, contents, at)?;
+        let purged = Purged::note(op, workspace, contents, at)?;
         // It vouches for objects that go, and has the text of ignore files.
-        capture::forget_cache(workspace)?;
-        let displaced = purge::displaced::drop_purged(workspace.store_path(), &purged)?;
+        capture::forget_cache(op, workspace)?;
+        let displaced = purge::displaced::drop_purged(op, workspace.store_path(), &purged)?;
         let Some(store) = store_of(workspace)? else {
             return Ok(displaced);
         };
-        store.remove_temporaries()?;
-        store.drop_purged(&purged)?;
-        let mut proof = displaced.and(store.prove_purged(&purged)?);
+        store.remove_temporaries(op)?;
+        store.drop_purged(op, &purged)?;
+        let mut proof = displaced.and(store.prove_purged(op, &purged)?);
         // One that cannot be read has no refs that anybody could go by.
         if let Ok(repository) = repository_of(workspace) {
             let ids = purged_objects(&purged);
-            match history::own_refs_with(&repository, &ids) {
+            match history::own_refs_with(op, &repository, &ids) {
                 Ok(found) => {
                     proof.safety_refs = found.with;
                     proof.safety_refs_unsearched = found.unsearched;
@@ -1038,46 +1101,57 @@ impl Backend for GitBackend {
 
     fn prepare_commit(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         snapshot: &SnapshotId,
         request: &CommitRequest,
-        interrupt: &Interrupt,
     ) -> Result<Option<CommitIntent>, CommitError> {
-        interrupt.during(|| {
-            let store = existing_store(workspace)?;
-            let record = store.record(snapshot)?;
-            commit::prepare(workspace, &store, &record, request, &environment)
-        })
+        let store = existing_store(workspace)?;
+        let record = store.record(op, snapshot)?;
+        commit::prepare(op, workspace, &store, &record, request, &environment)
     }
 
     fn apply_commit(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
-        interrupt::to_the_end(|| {
-            commit::apply(workspace, intent, commit::Aim::Make, &environment, PATIENCE)
-        })
+        let op = &op.to_its_end();
+        commit::apply(
+            op,
+            workspace,
+            intent,
+            commit::Aim::Make,
+            &environment,
+            PATIENCE,
+        )
     }
 
     fn adopt_commit(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         intent: &CommitIntent,
     ) -> Result<CommitOutcome, CommitError> {
-        interrupt::to_the_end(|| {
-            commit::apply(
-                workspace,
-                intent,
-                commit::Aim::Adopt,
-                &environment,
-                PATIENCE,
-            )
-        })
+        let op = &op.to_its_end();
+        commit::apply(
+            op,
+            workspace,
+            intent,
+            commit::Aim::Adopt,
+            &environment,
+            PATIENCE,
+        )
     }
 
-    fn commit_info(&self, workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {
-        commit::info(workspace, commit)
+    fn commit_info(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        commit: &str,
+    ) -> Result<CommitInfo, CommitError> {
+        commit::info(op, workspace, commit)
     }
 
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
@@ -1090,23 +1164,24 @@ impl Backend for GitBackend {
 
 /// Proves that everything a snapshot needs is in the store and right, but for what is `proven` already.
 fn verify(
+    op: &Operation,
     workspace: &Workspace,
     snapshot: &Snapshot,
     proven: &mut Proven,
 ) -> Result<Verification, StoreError> {
     let found = match store_of(workspace)? {
-        Some(store) => store.record(&snapshot.id).and_then(|record| {
-            let proof = store.verify(&record, proven)?;
+        Some(store) => store.record(op, &snapshot.id).and_then(|record| {
+            let proof = store.verify(op, &record, proven)?;
             Ok(Verification::new(proof.problems)
                 .beside(proof.beside)
-                .purged(purged_paths(&store, &record)?))
+                .purged(purged_paths(op, &store, &record)?))
         }),
         None => Err(StoreError::UnknownSnapshot {
             id: snapshot.id.clone(),
         }),
     };
     // Whatever was made of an earlier failure: what was not looked at is not proven.
-    interrupt::check()?;
+    op.check()?;
     Verification::proven(found)
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::SnapshotOptions;
+use crate::bulk::Bulk;
 use crate::caches::GIT_STAT_CACHE;
 use crate::durable;
 use crate::error::PathError;
@@ -22,7 +23,7 @@ use crate::git::pack::PackWriter;
 use crate::git::repository::UserRepository;
 use crate::git::store::{Names, Parts, Store};
 use crate::git::trees;
-use crate::interrupt::{self, Bulk};
+use crate::operation::Operation;
 use crate::parallel;
 use crate::record::Record;
 use crate::snapshot_error::SnapshotError;
@@ -96,6 +97,7 @@ impl<'a> Source<'a> {
 /// What is to be captured, and how.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'r> {
+    pub(crate) op: &'r Operation,
     pub(crate) workspace: &'r LockedWorkspace,
     pub(crate) source: Source<'r>,
     /// Where it is kept.
@@ -124,7 +126,10 @@ struct Setting<'s> {
 pub(crate) fn capture(request: Request<'_>) -> Result<Captured, SnapshotError> {
     let started = Instant::now();
     let Request {
-        workspace, store, ..
+        op,
+        workspace,
+        store,
+        ..
     } = request;
     let root = workspace.root();
     let root = root.map_err(|source| SnapshotError::Unreadable {
@@ -138,9 +143,9 @@ pub(crate) fn capture(request: Request<'_>) -> Result<Captured, SnapshotError> {
         GIT_STAT_CACHE,
         usage,
     );
-    let mut base = Bulk::new(base);
-    interrupt::check()?;
-    let pack = store.writer()?;
+    let mut base = Bulk::new(op, base);
+    op.check()?;
+    let pack = store.writer(op)?;
     let packs = store.reader_set()?;
     let setting = Setting {
         request,
@@ -167,22 +172,25 @@ pub(crate) fn capture(request: Request<'_>) -> Result<Captured, SnapshotError> {
         result: built.trees.root.0.to_vec(),
         has_kept: seen.has_kept,
     };
-    let closing = Bulk::new(base.into_inner().close(
-        scope,
-        std::mem::take(&mut seen.walked.delta),
-        std::mem::take(&mut seen.walked.omissions),
-        seed.is_new || seen.has_new_rules,
-        result,
-    ));
-    interrupt::check()?;
+    let closing = Bulk::new(
+        op,
+        base.into_inner().close(
+            scope,
+            std::mem::take(&mut seen.walked.delta),
+            std::mem::take(&mut seen.walked.omissions),
+            seed.is_new || seen.has_new_rules,
+            result,
+        ),
+    );
+    op.check()?;
     let is_dirty = setting.is_dirty(&built, around.head_tree, closing.cache())?;
     snapshot.metadata.dirty = Some(is_dirty);
     let record = setting.record(snapshot, around.state, closing.tally(), started)?;
-    interrupt::check()?;
+    op.check()?;
     Ok(Captured {
         record,
         tree: built.trees.root,
-        new_trees: Bulk::new(std::mem::take(&mut built.trees.new)),
+        new_trees: Bulk::new(op, std::mem::take(&mut built.trees.new)),
         index: seed.index,
         staged,
         has_only_new_trees: seed.has_only_new_trees,
@@ -207,17 +215,18 @@ fn note_index(cache: &mut StatCache, walked: &mut Walked) {
 
 /// Makes a capture durable and visible.
 pub(crate) fn publish(
+    op: &Operation,
     workspace: &LockedWorkspace,
     store: &Store,
     options: &SnapshotOptions,
     captured: Captured,
 ) -> Result<Published, SnapshotError> {
-    options.interrupt.check()?;
+    op.check()?;
     let mut record = captured.record;
     let named = match captured.has_only_new_trees {
         true => {
             let directories = &captured.closing.cache().directories;
-            trees::named(directories, captured.closing.tally().files())?
+            trees::named(op, directories, captured.closing.tally().files())?
         }
         false => captured.named,
     };
@@ -229,21 +238,20 @@ pub(crate) fn publish(
         named,
     };
     let closing = &captured.closing;
-    let publish = || store.publish(&options.owner, parts, captured.pack);
+    let publish = || store.publish(op, &options.owner, parts, captured.pack);
     let (staged, published) = match closing.is_changed() {
         // While the disk is waited for.
-        true => parallel::both(|| closing.stage(workspace.store_path()), publish),
+        true => parallel::both(|| closing.stage(op, workspace.store_path()), publish),
         false => (None, publish()),
     };
     record.snapshot = published?;
     let cache = Arc::clone(captured.closing.cache());
-    // It is there, so a wish to stop comes too late.
-    interrupt::to_the_end(|| {
-        store.vouch();
-        store.merge_small_packs();
-        let closing = captured.closing.into_inner();
-        closing.keep(workspace.memory(), workspace.store_path(), staged);
-    });
+    // It is there, so a cancellation comes too late.
+    let op = &op.to_its_end();
+    store.vouch(op);
+    store.merge_small_packs(op);
+    let closing = captured.closing.into_inner();
+    closing.keep(op, workspace.memory(), workspace.store_path(), staged);
     Ok(Published {
         record,
         cache,
@@ -258,6 +266,6 @@ pub(crate) fn has_cache(workspace: &LockedWorkspace) -> bool {
 }
 
 /// Forgets what was captured, so that the next capture relies on nothing that the store lost.
-pub(crate) fn forget_cache(workspace: &LockedWorkspace) -> Result<(), PathError> {
-    durable::remove_file(&workspace.store_path().join(GIT_STAT_CACHE))
+pub(crate) fn forget_cache(op: &Operation, workspace: &LockedWorkspace) -> Result<(), PathError> {
+    durable::remove_file(op, &workspace.store_path().join(GIT_STAT_CACHE))
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::git::ObjectId;
 use crate::git::store::Reader;
 use crate::git::tree_object::{self, TreeItem, Trees};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// The store's trees, and those that only a capture has.
@@ -14,10 +15,10 @@ pub(crate) struct WithNew<'a> {
 }
 
 impl Trees for WithNew<'_> {
-    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+    fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
         match self.new.get(id) {
             Some(bytes) => tree_object::parse(id, bytes),
-            None => self.store.tree(id),
+            None => self.store.tree(op, id),
         }
     }
 }

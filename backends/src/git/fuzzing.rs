@@ -10,6 +10,7 @@ use super::user_index::{self, IndexError, Visited};
 use super::{attributes, quoted, tree_object};
 use crate::error::ErrorKind;
 use crate::fuzzing::{MAX_CONTENT_BYTES, with_directory};
+use crate::operation::Operation;
 use stillframe_git::inflate::{self, Inflate};
 
 const SOME_ID: ObjectId = ObjectId([7; 20]);
@@ -87,7 +88,7 @@ pub(crate) fn loose(bytes: &[u8]) {
             object.size <= length.saturating_mul(2048),
             "no more than can be deflated"
         );
-        let verified = object.verify_to(&SOME_ID, &mut io::sink());
+        let verified = object.verify_to(&Operation::unbounded(), &SOME_ID, &mut io::sink());
         assert!(verified.is_err(), "nothing has this id");
     }
 }
@@ -109,11 +110,15 @@ pub(crate) fn pack(bytes: &[u8]) {
             return;
         };
         assert!(u64::from(pack.index.count()) <= index.len() as u64 / 24);
-        let _ = (pack.check(), pack.verify());
+        let _ = (pack.check(), pack.verify(&Operation::unbounded()));
         let bases = DeltaBases::default();
-        for (id, offset, _) in pack.index.entries().unwrap_or_default() {
+        for (id, offset, _) in pack
+            .index
+            .entries(&Operation::unbounded())
+            .unwrap_or_default()
+        {
             let size = pack.object_size(offset);
-            let whole = pack.object(offset, MAX_CONTENT_BYTES, &bases);
+            let whole = pack.object(&Operation::unbounded(), offset, MAX_CONTENT_BYTES, &bases);
             if let (Ok((_, size)), Ok((kind, bytes))) = (&size, &whole) {
                 assert_eq!(*size, bytes.len() as u64, "{id} as {kind:?}");
             }

@@ -13,7 +13,7 @@ use crate::git::pack::{PackWriter, Streamed};
 use crate::git::store::Store;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
-use crate::interrupt::Interrupt;
+use crate::operation::Operation;
 use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
@@ -29,13 +29,17 @@ const OBJECTS_PER_THREAD: usize = 32;
 const MAX_HELD_BYTES: u64 = 4 << 20;
 
 /// Those of `ids` that cannot be read from the store as what their ids say. Reads all of them.
-pub(super) fn unsound(store: &Store, ids: &[ObjectId]) -> Result<Vec<ObjectId>, StoreError> {
+pub(super) fn unsound(
+    op: &Operation,
+    store: &Store,
+    ids: &[ObjectId],
+) -> Result<Vec<ObjectId>, StoreError> {
     let packs = store.reader_set()?;
     let reader = store.reader(&packs);
     let look = |id: &ObjectId| {
-        let read = match reader.blob(id, MAX_HELD_BYTES) {
+        let read = match reader.blob(op, id, MAX_HELD_BYTES) {
             Ok(Some(_)) => Ok(()),
-            Ok(None) => match store.blob_to(id, &mut std::io::sink()) {
+            Ok(None) => match store.blob_to(op, id, &mut std::io::sink()) {
                 Ok(_) => Ok(()),
                 Err(ContentError::Store(error)) => Err(error),
                 Err(ContentError::Sink(_)) => unreachable!("a sink takes everything"),
@@ -58,20 +62,21 @@ pub(super) fn unsound(store: &Store, ids: &[ObjectId]) -> Result<Vec<ObjectId>, 
 /// Stores the content of `paths` anew, as far as it still is what the capture saw, and those trees of the
 /// capture that cannot be read.
 pub(super) fn heal(
+    op: &Operation,
     root: &Root,
     store: &Store,
     cache: &StatCache,
     paths: &[(RelPath, Entry)],
 ) -> Result<(), SnapshotError> {
-    let pack = store.writer()?;
+    let pack = store.writer(op)?;
     for (path, entry) in paths {
-        read_anew(root, &pack, path, entry)?;
+        read_anew(op, root, &pack, path, entry)?;
     }
     for (path, directory) in &cache.directories {
         let Some(id) = directory.tree.as_ref().and_then(sha1) else {
             continue;
         };
-        match tree_object::Trees::tree(store, &id) {
+        match tree_object::Trees::tree(store, op, &id) {
             Err(StoreError::Corrupt { .. }) => {}
             read => {
                 read?;
@@ -90,6 +95,7 @@ pub(super) fn heal(
 
 /// Puts what lies at `path` into the pack. That it is gone, or something else, is no error.
 fn read_anew(
+    op: &Operation,
     root: &Root,
     pack: &PackWriter,
     path: &RelPath,
@@ -107,7 +113,7 @@ fn read_anew(
     let sink = Anew { pack };
     let reading = match entry.kind {
         EntryKind::Symlink => read::link(parent.as_fd(), name, &sink),
-        _ => read::file(parent.as_fd(), name, &sink, &Interrupt::never()),
+        _ => read::file(&op.to_its_end(), parent.as_fd(), name, &sink),
     };
     match reading {
         Ok(Reading::Read { .. } | Reading::Replaced | Reading::Omitted(_)) => Ok(()),

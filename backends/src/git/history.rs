@@ -24,8 +24,8 @@ use crate::git::repository::Head;
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
-use crate::interrupt;
 use crate::note;
+use crate::operation::Operation;
 use crate::purge::Purged;
 use crate::snapshot::KeptHistory;
 use crate::snapshot_error::SnapshotError;
@@ -118,6 +118,7 @@ impl Kept {
 
 /// Whose history is kept, and where.
 pub(super) struct Keeper<'a> {
+    pub(super) op: &'a Operation,
     pub(super) repository: &'a UserRepository,
     pub(super) store: &'a Store,
     pub(super) pack: &'a PackWriter,
@@ -145,7 +146,7 @@ impl Keeper<'_> {
         if others.contains(&tip) {
             return Ok(Kept::default());
         }
-        let Ok(past) = Past::of(self.repository) else {
+        let Ok(past) = Past::of(self.op, self.repository) else {
             // Nobody knows where history ends.
             return self.kept_as(List::without(tip)).map(|(_, kept)| kept);
         };
@@ -193,7 +194,7 @@ impl Keeper<'_> {
         list.rest = rest;
         let (mut room, mut files) = (MAX_BYTES, MAX_FILES);
         for commit in &commits {
-            interrupt::check()?;
+            self.op.check()?;
             let kept = match known.remove(&commit.id) {
                 Some(kept) if self.has_all(&kept)? => Some(kept),
                 _ => self.draft(past, commit, &mut bundles).unwrap_or_else(|_| {
@@ -222,10 +223,10 @@ impl Keeper<'_> {
         commit: &Commit,
         bundles: &mut Vec<(ObjectId, Vec<u8>)>,
     ) -> Result<Option<KeptCommit>, RepositoryError> {
-        let Some(brought) = Brought::by(past, commit, TO_KEEP)? else {
+        let Some(brought) = Brought::by(self.op, past, commit, TO_KEEP)? else {
             return Ok(None);
         };
-        let sizes = self.repository.object_sizes(&brought.blobs)?;
+        let sizes = self.repository.object_sizes(self.op, &brought.blobs)?;
         let gone = || RepositoryError::MissingObject { id: commit.id };
         let bundle = Bundle {
             commit: past.bytes(commit.id)?.ok_or_else(gone)?,
@@ -264,7 +265,7 @@ impl Keeper<'_> {
         let directories = self.repository.object_dirs().unwrap_or_default();
         let borrowed = self
             .store
-            .borrow(&directories, blobs.collect(), self.borrow)?;
+            .borrow(self.op, &directories, blobs.collect(), self.borrow)?;
         let is_promised =
             !borrowed.missing.is_empty() && directories.iter().any(|at| is_promisor(at));
         for kept in &mut list.commits {
@@ -301,7 +302,7 @@ impl Keeper<'_> {
 
     fn are_kept(&self, ids: Vec<ObjectId>) -> Result<bool, StoreError> {
         let is_purged = ids.iter().any(|id| self.is_purged(id));
-        Ok(!is_purged && self.store.missing(ids)?.is_empty())
+        Ok(!is_purged && self.store.missing(self.op, ids)?.is_empty())
     }
 
     fn is_purged(&self, id: &ObjectId) -> bool {
@@ -322,7 +323,7 @@ impl Keeper<'_> {
 
     fn list(&self, id: &ObjectId) -> Option<List> {
         let mut bytes = Vec::new();
-        match self.store.blob_to(id, &mut bytes) {
+        match self.store.blob_to(self.op, id, &mut bytes) {
             Ok(_) => List::parse(&bytes),
             Err(ContentError::Store(_) | ContentError::Sink(_)) => None,
         }
@@ -337,7 +338,7 @@ impl Keeper<'_> {
     fn note_found(&self, tip: ObjectId, digest: &str, list: Option<ObjectId>) {
         let list = list.map_or_else(|| "-".to_owned(), |id| id.to_string());
         let path = self.store.git_dir().join(caches::HISTORY);
-        let _ = note::write(&path, &format!("{tip} {digest} {list}\n"));
+        let _ = note::write(self.op, &path, &format!("{tip} {digest} {list}\n"));
     }
 }
 
@@ -395,11 +396,12 @@ pub(super) struct OwnRefs {
 
 /// Looks for `ids`, which are sorted.
 pub(super) fn own_refs_with(
+    op: &Operation,
     repository: &UserRepository,
     ids: &[ObjectId],
 ) -> Result<OwnRefs, SnapshotError> {
     let refs = repository.refs_below("refs")?;
-    let past = Past::of(repository)?;
+    let past = Past::of(op, repository)?;
     let (own, others): (Vec<_>, Vec<_>) = refs
         .into_iter()
         .partition(|(name, _)| name.starts_with(OWN));
@@ -417,14 +419,14 @@ pub(super) fn own_refs_with(
         let (mut has_it, mut is_searched) = (false, true);
         let (mut pending, mut known) = (vec![tip], HashSet::from([tip]));
         while let Some(id) = pending.pop().filter(|_| !has_it) {
-            interrupt::check()?;
+            op.check()?;
             let Some(commit) = commits.get(&id) else {
                 // Else another ref reaches it, and all that comes before it.
                 is_searched &= !unseen.contains(&id);
                 continue;
             };
             let of_it = searched.entry(id).or_insert_with(|| {
-                let brought = Brought::by(&past, commit, TO_SEARCH).ok().flatten()?;
+                let brought = Brought::by(op, &past, commit, TO_SEARCH).ok().flatten()?;
                 Some(brought.blobs.iter().any(|id| ids.binary_search(id).is_ok()))
             });
             is_searched &= of_it.is_some();
@@ -438,7 +440,7 @@ pub(super) fn own_refs_with(
         }
     }
     // What was wished for meanwhile made reading fail, and leaves no ref unsearched.
-    interrupt::check()?;
+    op.check()?;
     Ok(found)
 }
 
@@ -455,8 +457,9 @@ mod tests {
         let Probe::Found(repository) = probe(&git.path).unwrap() else {
             panic!("it is a repository");
         };
-        let pack = store.writer().unwrap();
+        let pack = store.writer(&Operation::unbounded()).unwrap();
         let keeper = Keeper {
+            op: &Operation::unbounded(),
             repository: &repository,
             store,
             pack: &pack,
@@ -475,10 +478,15 @@ mod tests {
         let git = TestRepository::with_commit();
         git.write("d/file", "two\n");
         git.commit("two");
-        let store = Store::create(&git.beside("store")).unwrap();
+        let store = Store::create(&Operation::unbounded(), &git.beside("store")).unwrap();
         let first = kept_by(&store, &git);
         assert_eq!(first.summary.as_ref().unwrap().commits, 2);
-        assert!(store.missing(first.ids.clone()).unwrap().is_empty());
+        assert!(
+            store
+                .missing(&Operation::unbounded(), first.ids.clone())
+                .unwrap()
+                .is_empty()
+        );
         // Nothing of it could be read now.
         let objects = git.path.join(".git/objects");
         std::fs::rename(&objects, git.beside("away")).unwrap();
@@ -499,7 +507,7 @@ mod tests {
         );
     }
 
-    // What other refs reach was walked anew for each of them, and no wish to stop was looked at
+    // What other refs reach was walked anew for each of them, and no cancellation was looked at
     #[test]
     fn safety_refs_are_searched_in_one_walk_which_can_be_stopped() {
         let git = TestRepository::with_commit();
@@ -515,11 +523,14 @@ mod tests {
         let Probe::Found(repository) = probe(&git.path).unwrap() else {
             panic!("it is a repository");
         };
-        let search = |wish: &Interrupt| wish.during(|| own_refs_with(&repository, &[]));
+        let search = |interrupt: &Interrupt| {
+            let op = Operation::unbounded().cancelled_by(interrupt);
+            own_refs_with(&op, &repository, &[])
+        };
         let looks = || {
-            let wish = Interrupt::at_look(u64::MAX);
-            assert_eq!(search(&wish).unwrap(), OwnRefs::default());
-            wish.looks()
+            let interrupt = Interrupt::at_look(u64::MAX);
+            assert_eq!(search(&interrupt).unwrap(), OwnRefs::default());
+            interrupt.looks()
         };
         keep(0);
         let for_one = looks();
@@ -541,9 +552,9 @@ mod tests {
         let git = TestRepository::with_commit();
         git.write("d/file", "two\n");
         git.commit("two");
-        let store = Store::create(&git.beside("store")).unwrap();
+        let store = Store::create(&Operation::unbounded(), &git.beside("store")).unwrap();
         let kept = kept_by(&store, &git).list.unwrap();
-        let read = |id: &ObjectId| Ok(store.read(id, u64::MAX)?.1);
+        let read = |id: &ObjectId| Ok(store.read(&Operation::unbounded(), id, u64::MAX)?.1);
         let list = List::read(&kept, &read).unwrap();
         let newest = &list.commits[0];
         let tip = newest.id.to_string();
@@ -554,7 +565,16 @@ mod tests {
                 false => read(id),
             };
             let git_dir = other.path.join(".git");
-            let give = |giving| give_back(&git_dir, &list, &Purged::default(), &read, giving);
+            let give = |giving| {
+                give_back(
+                    &Operation::unbounded(),
+                    &git_dir,
+                    &list,
+                    &Purged::default(),
+                    &read,
+                    giving,
+                )
+            };
             let foreseen = give(Giving::Foreseen).unwrap();
             let lacking = give(Giving::Done).unwrap();
             assert_eq!(lacking, foreseen);
@@ -586,7 +606,7 @@ mod tests {
     fn more_than_the_limit_together_is_not_kept_however_often_it_is_looked_at() {
         let git = TestRepository::with_commit();
         let size = usize::try_from(MAX_BYTES).unwrap() / 5 * 2;
-        let store = Store::create(&git.beside("store")).unwrap();
+        let store = Store::create(&Operation::unbounded(), &git.beside("store")).unwrap();
         let mut summaries = Vec::new();
         for n in 0..3 {
             git.write("large", vec![n; size]);

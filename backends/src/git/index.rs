@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::bulk::Bulk;
 use crate::git::ObjectId;
 use crate::git::object_id::sha1;
 use crate::git::user_index::IndexEntry;
-use crate::interrupt::{self, Bulk, Pace};
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
+use crate::pace::Pace;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::tree::{ContentId, Entry, EntryKind};
@@ -40,20 +42,21 @@ const EMPTY_BLOB: ObjectId = ObjectId([
 /// taken over with the index's own stat data, and the next walk confirms or replaces them. `expand`
 /// lists what is below a directory that a sparse index keeps as one entry.
 pub(crate) fn agree<E: From<Interrupted>>(
+    op: &Operation,
     cache: &mut StatCache,
     tracked: Tracked,
     expand: &mut dyn FnMut(ObjectId) -> Result<Vec<(RelPath, Entry)>, E>,
 ) -> Result<(), E> {
     let tracked = tracked.expanded(expand)?;
-    interrupt::check()?;
+    op.check()?;
     if cache.directories.is_empty() {
         agree_anew(cache, tracked);
-        return Ok(interrupt::check()?);
+        return Ok(op.check()?);
     }
-    let before = Bulk::new(cache.directories.clone());
-    interrupt::check()?;
+    let before = Bulk::new(op, cache.directories.clone());
+    op.check()?;
     let mut touched = forget_tracked(cache);
-    let mut pace = Pace::default();
+    let mut pace = Pace::of(op);
     for (path, seeds) in tracked.directories {
         pace.step()?;
         let directory = cache.directories.entry(path.clone());
@@ -150,6 +153,7 @@ fn keep_unmerged(cache: &mut StatCache, unmerged: Vec<(RelPath, ObjectId)>) {
 /// for it go, and nothing else remembers them. All of that changes the size. `sizes_of` answers for
 /// sorted ids.
 pub(crate) fn doubt_other_sizes<E>(
+    op: &Operation,
     cache: &mut StatCache,
     sizes_of: impl FnOnce(&[ObjectId]) -> Result<Vec<Option<u64>>, E>,
 ) -> Result<(), E>
@@ -171,9 +175,9 @@ where
         entries.filter(|(_, entry)| is_trusted(entry)).count()
     };
     let count = cache.directories.values().map(|d| trusted(d)).sum();
-    interrupt::check()?;
+    op.check()?;
     let mut expected: Vec<(ObjectId, u64)> = Vec::with_capacity(count);
-    let mut pace = Pace::default();
+    let mut pace = Pace::of(op);
     for directory in cache.directories.values() {
         pace.step()?;
         let entries = directory.entries.iter();
@@ -182,12 +186,12 @@ where
     if expected.is_empty() {
         return Ok(());
     }
-    parallel::sort(&mut expected, SORTED_PER_THREAD)?;
+    parallel::sort(op, &mut expected, SORTED_PER_THREAD)?;
     expected.dedup();
-    interrupt::check()?;
+    op.check()?;
     let mut ids: Vec<ObjectId> = expected.iter().map(|(id, _)| *id).collect();
     ids.dedup();
-    interrupt::check()?;
+    op.check()?;
     let sizes = sizes_of(&ids)?;
     // Both are sorted by id, and every id has a size.
     let mut place = 0;

@@ -8,6 +8,7 @@ use crate::git::repository::Head;
 use crate::git::repository::{MAX_STASHES, Stash};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::record::GitState;
 use crate::restore::{DroppedStash, RefChange};
 use crate::store_error::StoreError;
@@ -61,6 +62,7 @@ fn add(text: &str, store: &Store, pack: &PackWriter) -> Result<Option<ObjectId>,
 
 /// What became of HEAD and the refs between two states; nothing where one did not keep them.
 pub(super) fn changes(
+    op: &Operation,
     store: &Store,
     before: Option<&GitState>,
     after: Option<&GitState>,
@@ -77,10 +79,13 @@ pub(super) fn changes(
     if was == is && details.is_none_or(|(was, is)| was == is) {
         return Ok(Vec::from_iter(head));
     }
-    let (mut was, mut is) = (Said::of_ids(store, &was)?, Said::of_ids(store, &is)?);
+    let (mut was, mut is) = (
+        Said::of_ids(op, store, &was)?,
+        Said::of_ids(op, store, &is)?,
+    );
     if let Some((of_was, of_is)) = details {
-        was.add(RefDetails::read(store, &of_was)?);
-        is.add(RefDetails::read(store, &of_is)?);
+        was.add(RefDetails::read(op, store, &of_was)?);
+        is.add(RefDetails::read(op, store, &of_is)?);
     }
     Ok(head.into_iter().chain(was.changes_to(&is)).collect())
 }
@@ -94,8 +99,8 @@ struct Said {
 }
 
 impl Said {
-    fn of_ids(store: &Store, blob: &ObjectId) -> Result<Self, StoreError> {
-        let refs = read(store, blob)?.into_iter();
+    fn of_ids(op: &Operation, store: &Store, blob: &ObjectId) -> Result<Self, StoreError> {
+        let refs = read(op, store, blob)?.into_iter();
         Ok(Self {
             refs: refs.map(|(name, id)| (name, id.to_string())).collect(),
             stashes: Vec::new(),
@@ -196,22 +201,26 @@ impl RefDetails {
         Some(details)
     }
 
-    fn read(store: &Store, blob: &ObjectId) -> Result<Self, StoreError> {
-        Self::parsed(&bytes_of(store, blob)?).ok_or_else(|| no_list(blob))
+    fn read(op: &Operation, store: &Store, blob: &ObjectId) -> Result<Self, StoreError> {
+        Self::parsed(&bytes_of(op, store, blob)?).ok_or_else(|| no_list(blob))
     }
 }
 
-fn read(store: &Store, blob: &ObjectId) -> Result<BTreeMap<String, ObjectId>, StoreError> {
-    parsed(&bytes_of(store, blob)?).ok_or_else(|| no_list(blob))
+fn read(
+    op: &Operation,
+    store: &Store,
+    blob: &ObjectId,
+) -> Result<BTreeMap<String, ObjectId>, StoreError> {
+    parsed(&bytes_of(op, store, blob)?).ok_or_else(|| no_list(blob))
 }
 
 fn no_list(blob: &ObjectId) -> StoreError {
     StoreError::corrupt(format!("blob {blob}"), "it is no list of refs".to_owned())
 }
 
-fn bytes_of(store: &Store, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
+fn bytes_of(op: &Operation, store: &Store, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
-    match store.blob_to(blob, &mut bytes) {
+    match store.blob_to(op, blob, &mut bytes) {
         Ok(_) => Ok(bytes),
         Err(ContentError::Store(error)) => Err(error),
         Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),

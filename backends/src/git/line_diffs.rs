@@ -13,6 +13,7 @@ use crate::diff_error::DiffError;
 use crate::git::ObjectId;
 use crate::git::object_id::sha1;
 use crate::git::store::{Reader, Store};
+use crate::operation::Operation;
 use crate::parallel::{self, Held, Waiting};
 use crate::patch::{self, Compared, Limits, Side, Streamed};
 use crate::purge::Purged;
@@ -35,6 +36,7 @@ const WAITING: Waiting = Waiting {
 /// Counts the lines of `changes`, which are sorted by path, into `diff`; with
 /// [`DiffOptions::capture_patch`], writes the patch to `out` and embeds it.
 pub(super) fn compare(
+    op: &Operation,
     store: &Store,
     changes: &[Change],
     options: &DiffOptions,
@@ -42,7 +44,7 @@ pub(super) fn compare(
     diff: &mut Diff,
 ) -> Result<(), DiffError> {
     let mut sink = PatchSink::new(out, options.max_patch_bytes);
-    each(store, changes, options, &mut sink, |at, looked| {
+    each(op, store, changes, options, &mut sink, |at, looked| {
         diff.count(&changes[at].path, &looked);
     })?;
     // What one side left out is among them already.
@@ -60,6 +62,7 @@ pub(super) fn compare(
 
 /// Counts the lines of files that were renamed, each as one file; `changes` are those of `renamed`.
 pub(super) fn compare_renamed(
+    op: &Operation,
     store: &Store,
     changes: &[Change],
     options: &DiffOptions,
@@ -67,16 +70,24 @@ pub(super) fn compare_renamed(
 ) -> Result<(), DiffError> {
     let mut options = options.clone();
     options.capture_patch = false;
-    each(store, changes, &options, &mut io::sink(), |at, looked| {
-        if let Some(file) = &mut renamed[at].changed {
-            file.count(&looked);
-        }
-    })
+    each(
+        op,
+        store,
+        changes,
+        &options,
+        &mut io::sink(),
+        |at, looked| {
+            if let Some(file) = &mut renamed[at].changed {
+                file.count(&looked);
+            }
+        },
+    )
 }
 
 /// Compares each of `changes`, and hands what came of it to `take` in their order; with
 /// [`DiffOptions::capture_patch`], writes the patch to `out`.
 fn each(
+    op: &Operation,
     store: &Store,
     changes: &[Change],
     options: &DiffOptions,
@@ -85,6 +96,7 @@ fn each(
 ) -> Result<(), DiffError> {
     let set = store.reader_set()?;
     let files = Files {
+        op,
         reader: store.reader(&set),
         options,
         purged: store.purged()?,
@@ -109,9 +121,9 @@ fn each(
             },
             FileDiff::Large => {
                 if options.capture_patch {
-                    write_large(store, out, &changes[at])?;
+                    write_large(op, store, out, &changes[at])?;
                 }
-                look_at_large(store, &changes[at])?
+                look_at_large(op, store, &changes[at])?
             }
         };
         take(at, looked);
@@ -121,6 +133,7 @@ fn each(
 
 /// What the threads share.
 struct Files<'a> {
+    op: &'a Operation,
     reader: Reader<'a>,
     options: &'a DiffOptions,
     purged: Purged,
@@ -154,7 +167,7 @@ impl Held for FileDiff {
 
 impl Files<'_> {
     fn compare(&self, change: &Change) -> Result<FileDiff, DiffError> {
-        self.options.interrupt.check()?;
+        self.op.check()?;
         if self.lacks_purged(change) {
             return Ok(FileDiff::Purged);
         }
@@ -183,7 +196,7 @@ impl Files<'_> {
     /// Both contents; `None` if one has more than `max_bytes`.
     fn read(&self, change: &Change, max_bytes: u64) -> Result<Option<[Vec<u8>; 2]>, StoreError> {
         let side = |entry: Option<Entry>| match entry {
-            Some(entry) => self.reader.blob(&blob_id(entry), max_bytes),
+            Some(entry) => self.reader.blob(self.op, &blob_id(entry), max_bytes),
             None => Ok(Some(Vec::new())),
         };
         // Of a file whose mode alone differs nothing is told but that.
@@ -232,12 +245,17 @@ impl Files<'_> {
 }
 
 /// Writes the patch of a change with a side that is too large to be held.
-fn write_large(store: &Store, out: &mut dyn Write, change: &Change) -> Result<(), DiffError> {
+fn write_large(
+    op: &Operation,
+    store: &Store,
+    out: &mut dyn Write,
+    change: &Change,
+) -> Result<(), DiffError> {
     // The store's own failure must not be taken for the sink's.
     let failure = RefCell::new(None);
     let copy = |entry: Option<Entry>, out: &mut dyn Write| match entry {
         None => Ok(()),
-        Some(entry) => match store.blob_to(&blob_id(entry), out) {
+        Some(entry) => match store.blob_to(op, &blob_id(entry), out) {
             Ok(_) => Ok(()),
             Err(ContentError::Sink(error)) => Err(error),
             Err(ContentError::Store(error)) => {
@@ -271,12 +289,12 @@ fn write_large(store: &Store, out: &mut dyn Write, change: &Change) -> Result<()
 }
 
 /// Counts the lines of a change with a side that is too large to be held.
-fn look_at_large(store: &Store, change: &Change) -> Result<Looked, StoreError> {
+fn look_at_large(op: &Operation, store: &Store, change: &Change) -> Result<Looked, StoreError> {
     let mut sizes = [0; 2];
     for (size, entry) in sizes.iter_mut().zip([change.old, change.new]) {
         *size = entry.map_or(Ok(0), |entry| store.blob_size(&blob_id(entry)))?;
     }
-    let counts = sketch(store, change, sizes)?.counts();
+    let counts = sketch(op, store, change, sizes)?.counts();
     let compared = Compared {
         counts,
         approximation: (!counts.is_binary).then_some(Approximation::TooLarge),
@@ -284,7 +302,12 @@ fn look_at_large(store: &Store, change: &Change) -> Result<Looked, StoreError> {
     Ok(Looked { compared, sizes })
 }
 
-fn sketch(store: &Store, change: &Change, sizes: [u64; 2]) -> Result<LineSketch, StoreError> {
+fn sketch(
+    op: &Operation,
+    store: &Store,
+    change: &Change,
+    sizes: [u64; 2],
+) -> Result<LineSketch, StoreError> {
     let mut sketch = LineSketch::default();
     let sides = [change.old, change.new];
     if sizes
@@ -298,7 +321,7 @@ fn sketch(store: &Store, change: &Change, sizes: [u64; 2]) -> Result<LineSketch,
         .zip([LineSketch::earlier, LineSketch::later])
     {
         let Some(entry) = entry else { continue };
-        match store.blob_to(&blob_id(entry), &mut side(&mut sketch)) {
+        match store.blob_to(op, &blob_id(entry), &mut side(&mut sketch)) {
             Ok(_) => {}
             // It takes no more once it has seen that this is binary.
             Err(ContentError::Sink(_)) => break,

@@ -5,9 +5,9 @@ use std::path::Path;
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::chain;
 use crate::git::repository::{self, Probe, RepositoryError};
-use crate::interrupt::Interrupt;
 use crate::interrupted::Interrupted;
 use crate::nested::{NestedRepository, NestedState};
+use crate::operation::Operation;
 use crate::worktree::clock::Clock;
 use crate::worktree::memory::Memory;
 use crate::worktree::root::Root;
@@ -39,10 +39,10 @@ enum Unread {
 ///
 /// An index that is as it was when `memory` saw it is not read again.
 pub(crate) fn look_at<'a>(
+    op: &Operation,
     root: &Root,
     memory: &Memory,
     omissions: impl IntoIterator<Item = &'a Omission>,
-    interrupt: &Interrupt,
 ) -> Result<Vec<NestedRepository>, Interrupted> {
     let mut found = Vec::new();
     let mut clock = None;
@@ -59,9 +59,10 @@ pub(crate) fn look_at<'a>(
         let Some(path) = omission.path.parent().filter(|path| !path.is_root()) else {
             continue;
         };
-        interrupt.check()?;
+        op.check()?;
         let clock = clock.get_or_insert_with(|| Clock::of(root));
         let state = state_of(
+            op,
             &root.disk_path(&path),
             &|| clock.now_ns(),
             memory,
@@ -74,13 +75,14 @@ pub(crate) fn look_at<'a>(
 
 /// `now_ns` is the clock that the times of files come from.
 fn state_of(
+    op: &Operation,
     path: &Path,
     now_ns: &dyn Fn() -> i64,
     memory: &Memory,
     bytes_left: &mut u64,
 ) -> NestedState {
     let mut state = NestedState::default();
-    if let Err(error) = read(path, now_ns, memory, bytes_left, &mut state) {
+    if let Err(error) = read(op, path, now_ns, memory, bytes_left, &mut state) {
         state.problem = Some(chain(&error));
     }
     state
@@ -88,6 +90,7 @@ fn state_of(
 
 /// Fills in as much as can be read.
 fn read(
+    op: &Operation,
     path: &Path,
     now_ns: &dyn Fn() -> i64,
     memory: &Memory,
@@ -113,7 +116,7 @@ fn read(
     }
     let bytes = before.map_or(0, |stat| stat.size);
     *bytes_left = bytes_left.checked_sub(bytes).ok_or(Unread::TooMuch)?;
-    let staged = repository.staged_digest(MAX_INDEX_BYTES)?;
+    let staged = repository.staged_digest(op, MAX_INDEX_BYTES)?;
     state.index = staged.map(|digest| digest.to_hex().to_string());
     if let (Some(stat), Some(index)) = (before, &state.index)
         && !is_racy(&stat, looked_ns)
@@ -134,7 +137,13 @@ mod tests {
 
     /// As somebody finds it who has seen nothing before.
     fn fresh(path: &Path) -> NestedState {
-        state_of(path, &|| 0, &Memory::default(), &mut { u64::MAX })
+        state_of(
+            &Operation::unbounded(),
+            path,
+            &|| 0,
+            &Memory::default(),
+            &mut { u64::MAX },
+        )
     }
 
     fn with_nested() -> (TestRepository, std::path::PathBuf) {
@@ -257,7 +266,11 @@ mod tests {
         git.write("sub/a", "one\n");
         git.git_in(&sub, &["add", "a"]);
         let memory = Memory::default();
-        let looked = || state_of(&sub, &|| i64::MAX, &memory, &mut { u64::MAX });
+        let looked = || {
+            state_of(&Operation::unbounded(), &sub, &|| i64::MAX, &memory, &mut {
+                u64::MAX
+            })
+        };
         assert_eq!(looked(), fresh(&sub));
         let repository = match repository::probe(&sub).unwrap() {
             Probe::Found(repository) => repository,
@@ -271,13 +284,18 @@ mod tests {
         git.git_in(&sub, &["add", "b"]);
         assert_eq!(looked(), fresh(&sub), "another one is read");
         let young = Memory::default();
-        let _ = state_of(&sub, &|| 0, &young, &mut { u64::MAX });
+        let _ = state_of(&Operation::unbounded(), &sub, &|| 0, &young, &mut {
+            u64::MAX
+        });
         let stat = EntryStat::of(&repository.index_stat().unwrap().unwrap());
         assert_eq!(young.nested_index(&sub, &stat), None, "it may change yet");
 
         let mut left = stat.size;
-        assert_eq!(state_of(&sub, &|| 0, &young, &mut left), fresh(&sub));
-        let beyond = state_of(&sub, &|| 0, &young, &mut left);
+        assert_eq!(
+            state_of(&Operation::unbounded(), &sub, &|| 0, &young, &mut left),
+            fresh(&sub)
+        );
+        let beyond = state_of(&Operation::unbounded(), &sub, &|| 0, &young, &mut left);
         assert_eq!((beyond.index, left), (None, 0));
         assert!(beyond.problem.unwrap().contains("was not read"));
     }

@@ -3,6 +3,7 @@
 use crate::git::ObjectId;
 use crate::git::store::Store;
 use crate::git::tree_object::{ItemKind, TreeItem};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::Node;
@@ -22,11 +23,12 @@ pub(super) fn tree_of(record: &Record) -> Result<ObjectId, StoreError> {
 
 /// What a tree of the store holds at `path`.
 pub(super) fn node_in(
+    op: &Operation,
     store: &Store,
     tree: &ObjectId,
     path: &RelPath,
 ) -> Result<Option<Node>, StoreError> {
-    Ok(store.entry_at(tree, path)?.and_then(node_of))
+    Ok(store.entry_at(op, tree, path)?.and_then(node_of))
 }
 
 pub(super) fn node_of(item: TreeItem) -> Option<Node> {

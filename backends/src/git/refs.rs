@@ -17,7 +17,8 @@ use super::pack::TEMPORARY_PREFIX;
 use crate::durable::make_private;
 use crate::durable::{self, StagedFile};
 use crate::error::PathError;
-use crate::faults::{self, Effect};
+use crate::faults::Effect;
+use crate::operation::Operation;
 use crate::owner::Owner;
 use crate::store_error::StoreError;
 
@@ -229,8 +230,8 @@ impl Refs {
     }
 
     /// Writes what a ref to `commit` consists of. To be synced before [`Refs::create`] names it.
-    pub(crate) fn stage(&self, commit: &ObjectId) -> Result<StagedFile, PathError> {
-        let staged = StagedFile::create(&self.git_dir, &format!("{TEMPORARY_PREFIX}ref_"))?;
+    pub(crate) fn stage(&self, op: &Operation, commit: &ObjectId) -> Result<StagedFile, PathError> {
+        let staged = StagedFile::create(op, &self.git_dir, &format!("{TEMPORARY_PREFIX}ref_"))?;
         staged.write_at(format!("{commit}\n").as_bytes(), 0)?;
         Ok(staged)
     }
@@ -241,6 +242,7 @@ impl Refs {
     /// On `Err` there is no such ref.
     pub(crate) fn create(
         &self,
+        op: &Operation,
         namespace: Namespace,
         owner: &Owner,
         commit: ObjectId,
@@ -265,13 +267,13 @@ impl Refs {
                 }
             };
             let seq = last + 1;
-            make_private(&self.git_dir.join(&directory))?;
+            make_private(op, &self.git_dir.join(&directory))?;
             let name = format!("{directory}/{seq}");
             let path = self.git_dir.join(&name);
             match staged.rename_to_new(&path) {
                 Ok(()) => {
                     if !seeded_bug!("ref-not-synced") {
-                        self.make_durable(&directory, &path)?;
+                        self.make_durable(op, &directory, &path)?;
                     }
                     return Ok(SnapshotRef { name, seq, commit });
                 }
@@ -293,20 +295,20 @@ impl Refs {
     }
 
     /// Removes refs, durably. One that is not there is fine.
-    pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, op: &Operation, names: &[String]) -> Result<(), StoreError> {
         // It counts no more by itself, but for a snapshot that nothing leads to by its id.
-        let _ = self.forget_last();
-        self.remove_packed(names)?;
+        let _ = self.forget_last(op);
+        self.remove_packed(op, names)?;
         let mut directories: Vec<PathBuf> = Vec::new();
         for name in names.iter().filter(|name| *name != PACKED) {
             let path = self.git_dir.join(name);
-            remove_file(&path)?;
+            remove_file(op, &path)?;
             directories.push(parent(&path).to_owned());
         }
         directories.sort();
         directories.dedup();
         for run in directories {
-            match durable::sync_directory(&run) {
+            match durable::sync_directory(op, &run) {
                 Err(e) if e.source.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -420,7 +422,7 @@ impl Refs {
         Ok(packed)
     }
 
-    fn remove_packed(&self, names: &[String]) -> Result<(), StoreError> {
+    fn remove_packed(&self, op: &Operation, names: &[String]) -> Result<(), StoreError> {
         let packed = self.packed()?;
         // Its own name stands for the lines that name nothing.
         let is_cleaned = packed.detail.is_some() && names.iter().any(|name| name == PACKED);
@@ -434,7 +436,8 @@ impl Refs {
         // git's own protocol: whoever makes the lock file may replace the file by it.
         let path = self.git_dir.join(PACKED);
         let lock = self.git_dir.join("packed-refs.lock");
-        let mut file = faults::effect(Effect::Stage(&self.git_dir))
+        let mut file = op
+            .effect(Effect::Stage(&self.git_dir))
             .and_then(|()| durable::private_file().create_new(true).open(&lock))
             .map_err(PathError::at("make", &lock))?;
         let mut text = String::from("# pack-refs with: sorted \n");
@@ -445,18 +448,19 @@ impl Refs {
             from: &lock,
             to: &path,
         };
-        let replaced = faults::effect(Effect::Write(&lock))
+        let replaced = op
+            .effect(Effect::Write(&lock))
             .and_then(|()| file.write_all(text.as_bytes()))
-            .and_then(|()| faults::effect(Effect::Sync(&lock)))
+            .and_then(|()| op.effect(Effect::Sync(&lock)))
             .and_then(|()| file.sync_all())
-            .and_then(|()| faults::effect(rename))
+            .and_then(|()| op.effect(rename))
             .and_then(|()| fs::rename(&lock, &path))
             .map_err(PathError::at("replace", &path));
         if replaced.is_err() {
             let _ = fs::remove_file(&lock);
         }
         replaced?;
-        Ok(durable::sync_directory(&self.git_dir)?)
+        Ok(durable::sync_directory(op, &self.git_dir)?)
     }
 
     /// As what a directory was synced by this process, with all above it.
@@ -466,7 +470,7 @@ impl Refs {
 
     /// Syncs the directory of the ref at `path`, and those above it whose names are not known to be
     /// durable.
-    fn make_durable(&self, directory: &str, path: &Path) -> Result<(), PathError> {
+    fn make_durable(&self, op: &Operation, directory: &str, path: &Path) -> Result<(), PathError> {
         let birth = Birth::of(parent(path));
         let is_known = birth.is_some()
             && (self.synced_as(directory) == birth || self.noted_as_synced(directory) == birth);
@@ -474,7 +478,7 @@ impl Refs {
             let up = Path::new(directory).ancestors();
             up.filter(|d| !d.as_os_str().is_empty())
                 .take(if is_known { 1 } else { usize::MAX })
-                .try_for_each(|d| durable::sync_directory(&self.git_dir.join(d)))?;
+                .try_for_each(|d| durable::sync_directory(op, &self.git_dir.join(d)))?;
             if let Ok(mut known) = self.durable.lock()
                 && let Some(birth) = birth
             {
@@ -489,7 +493,7 @@ impl Refs {
         // The ref is there: its durability is asked for again before that is taken back. What was
         // answered with an error must not be found later.
         sync().or_else(|_| sync()).inspect_err(|_| {
-            let _ = durable::remove_file(path);
+            let _ = durable::remove_file(op, path);
         })
     }
 }
@@ -512,8 +516,8 @@ impl Packed {
     }
 }
 
-fn remove_file(path: &Path) -> Result<(), PathError> {
-    match durable::remove_file(path) {
+fn remove_file(op: &Operation, path: &Path) -> Result<(), PathError> {
+    match durable::remove_file(op, path) {
         Err(e) if e.source.kind() == io::ErrorKind::NotADirectory => Ok(()),
         removed => removed,
     }
@@ -595,9 +599,16 @@ mod tests {
         owner: &Owner,
         commit: ObjectId,
     ) -> Result<SnapshotRef, StoreError> {
-        let staged = refs.stage(&commit)?;
+        let staged = refs.stage(&Operation::unbounded(), &commit)?;
         staged.sync()?;
-        refs.create(namespace, owner, commit, staged, None)
+        refs.create(
+            &Operation::unbounded(),
+            namespace,
+            owner,
+            commit,
+            staged,
+            None,
+        )
     }
 
     fn owner(session_id: &str, run_id: Option<&str>) -> Owner {
@@ -666,8 +677,11 @@ mod tests {
         let all = refs.snapshots().unwrap();
         assert_eq!(all.len(), 4);
         assert_eq!(refs.get(&all[1].name).unwrap().as_ref(), Some(&all[1]));
-        refs.remove(&[all[1].name.clone(), all[3].name.clone()])
-            .unwrap();
+        refs.remove(
+            &Operation::unbounded(),
+            &[all[1].name.clone(), all[3].name.clone()],
+        )
+        .unwrap();
         let left = refs.snapshots().unwrap();
         assert_eq!(left, [all[0].clone(), all[2].clone()]);
         assert!(refs.all().unwrap().contains_key("refs/heads/main"));
@@ -681,7 +695,8 @@ mod tests {
         let (repository, refs, commit) = with_refs();
         let created = create(&refs, Namespace::Snapshots, &owner("s", Some("r")), commit).unwrap();
         for _ in 0..2 {
-            refs.remove(std::slice::from_ref(&created.name)).unwrap();
+            refs.remove(&Operation::unbounded(), std::slice::from_ref(&created.name))
+                .unwrap();
         }
         assert_eq!(refs.snapshots().unwrap(), []);
         assert!(!repository.path.join(".git/refs/snapshots/s").exists());
@@ -736,7 +751,8 @@ mod tests {
             error.to_string().contains("refs/snapshots/s/r/7"),
             "{error}"
         );
-        refs.remove(&[broken[0].name.clone()]).unwrap();
+        refs.remove(&Operation::unbounded(), &[broken[0].name.clone()])
+            .unwrap();
         assert_eq!(refs.broken().unwrap(), []);
     }
 
@@ -756,10 +772,14 @@ mod tests {
         assert_eq!(refs.broken().unwrap()[0].name, "packed-refs");
         assert!(refs.all().is_err());
         let one = [all[0].name.clone()];
-        assert!(refs.remove(&one).is_err(), "the damaged line is nobody's");
-        refs.remove(&["packed-refs".to_owned()]).unwrap();
+        assert!(
+            refs.remove(&Operation::unbounded(), &one).is_err(),
+            "the damaged line is nobody's"
+        );
+        refs.remove(&Operation::unbounded(), &["packed-refs".to_owned()])
+            .unwrap();
         assert_eq!(refs.broken().unwrap(), []);
-        refs.remove(&one).unwrap();
+        refs.remove(&Operation::unbounded(), &one).unwrap();
         assert_eq!(refs.snapshots().unwrap(), all[1..]);
         repository.git(&["fsck", "--strict"]);
     }

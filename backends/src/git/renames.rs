@@ -9,6 +9,7 @@ use crate::diff::{Diff, DiffOptions, Renames};
 use crate::diff_error::DiffError;
 use crate::git::line_diffs::{self, blob_id};
 use crate::git::store::{Reader, Store};
+use crate::operation::Operation;
 use crate::parallel;
 use crate::purge::Purged;
 use crate::tree::{Change, Entry};
@@ -26,6 +27,7 @@ const FILES_PER_THREAD: usize = 8;
 /// Finds the renames among `changes`, which are sorted by path, compares each as one file, and puts them into
 /// `diff`.
 pub(super) fn find(
+    op: &Operation,
     store: &Store,
     changes: &[Change],
     options: &DiffOptions,
@@ -33,10 +35,10 @@ pub(super) fn find(
 ) -> Result<(), DiffError> {
     let set = store.reader_set()?;
     let files = Files {
+        op,
         reader: store.reader(&set),
         purged: store.purged()?,
         changes,
-        options,
     };
     let mut pairs = renames::exact(changes);
     let mut unpaired = Unpaired::new(changes, &pairs, |entry| files.size(store, entry))?;
@@ -49,7 +51,7 @@ pub(super) fn find(
     pairs.sort_unstable_by_key(|pair| pair.to);
     diff.set_renamed(changes, &pairs, Renames::Similar);
     let as_one: Vec<Change> = pairs.iter().map(|pair| pair.as_one(changes)).collect();
-    line_diffs::compare_renamed(store, &as_one, options, &mut diff.renamed)
+    line_diffs::compare_renamed(op, store, &as_one, options, &mut diff.renamed)
 }
 
 /// Whether so much is read.
@@ -60,16 +62,16 @@ fn are_little(files: &[Candidate]) -> bool {
 
 /// What the threads share.
 struct Files<'a> {
+    op: &'a Operation,
     reader: Reader<'a>,
     purged: Purged,
     changes: &'a [Change],
-    options: &'a DiffOptions,
 }
 
 impl Files<'_> {
     /// The size of a content that may be compared.
     fn size(&self, store: &Store, entry: Entry) -> Result<Option<u64>, DiffError> {
-        self.options.interrupt.check()?;
+        self.op.check()?;
         if self.purged.contains(&entry.id) {
             return Ok(None);
         }
@@ -79,10 +81,10 @@ impl Files<'_> {
 
     /// The fingerprint of what came or went at this place.
     fn fingerprint(&self, at: usize) -> Result<Fingerprint, DiffError> {
-        self.options.interrupt.check()?;
+        self.op.check()?;
         let change = &self.changes[at];
         let entry = change.old.or(change.new).expect("a change has a side");
-        let bytes = self.reader.blob(&blob_id(entry), MAX_FILE_BYTES)?;
+        let bytes = self.reader.blob(self.op, &blob_id(entry), MAX_FILE_BYTES)?;
         Ok(Fingerprint::of(&bytes.expect("its size was looked at")))
     }
 
@@ -111,7 +113,7 @@ impl Files<'_> {
         let prints = prints?;
         let similarity = |from: usize, to: usize| prints[&from].similarity_to(&prints[&to]);
         let best = parallel::map(unpaired.destinations(), FILES_PER_THREAD, |to| {
-            self.options.interrupt.check()?;
+            self.op.check()?;
             Ok(unpaired.best_for(*to, similarity))
         });
         let best: Result<Vec<Vec<Pair>>, DiffError> = best.into_iter().collect();

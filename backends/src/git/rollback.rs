@@ -57,6 +57,7 @@ use crate::git::user_index;
 use crate::git::worktrees;
 use crate::identity::KnownDirectory;
 use crate::lock::LockFile;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::patience::Patience;
 use crate::purge::Purged;
@@ -190,7 +191,7 @@ pub(crate) struct Outcome {
 
 /// Decides what has to be put back. Refuses where somebody else was at work since `after`.
 /// Writes nothing in the repository.
-pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
+pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared, RestoreError> {
     let unsupported = |note| RepositoryProblem::new(ErrorKind::Unsupported, note);
     let (found, after) = match (&request.found, request.after) {
         (Ok(Some(found)), Some(after)) => (*found, after),
@@ -222,18 +223,18 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
         Decision::Kept(problem) => return Ok(Prepared::nothing(problem)),
         Decision::Goes { operation, notes } => (operation, notes),
     };
-    let lock = lock_repository(request.state, &found.common_dir, request.patience)?;
+    let lock = lock_repository(op, request.state, &found.common_dir, request.patience)?;
     let patience = Patience::of(request.patience);
     let (history, unread) = kept_history(request);
     let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
         let went = if found.head == after.head {
-            plan.move_back(request, found, after, &history)
+            plan.move_back(op, request, found, after, &history)
         } else {
             Err(Stays::Moved(HeadMoved::of_head(&after.head, &found.head)))
         };
         // Whoever held a lock may have moved what it is for: then all is looked at again.
-        if went.is_err() || plan.wait_for_refs(found, patience)? == Waited::No {
+        if went.is_err() || plan.wait_for_refs(op, found, patience)? == Waited::No {
             break (plan, went);
         }
     };
@@ -241,10 +242,10 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
     let mut index = IndexBytes::default();
     match went {
         Ok(_) => {
-            index = plan.put_index_back(request, found, after, patience)?;
+            index = plan.put_index_back(op, request, found, after, patience)?;
             plan.notes.extend(index.stays.clone());
             plan.notes.extend(notes);
-            plan.put_operation_back(request, found, operation, &mut index.comes, patience)?;
+            plan.put_operation_back(op, request, found, operation, &mut index.comes, patience)?;
         }
         Err(Stays::NoRoom(problem)) => return Ok(Prepared::nothing(problem)),
         Err(Stays::Moved(moved)) if request.keeps_edits => plan.note(
@@ -290,6 +291,7 @@ pub(crate) fn prepare(request: &Request<'_>) -> Result<Prepared, RestoreError> {
 /// A part that cannot be put back ends it, since the parts after it rest on it. What was not done
 /// is in the answer.
 pub(crate) fn carry_out(
+    op: &Operation,
     plan: &RepositoryPlan,
     staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
     is_recovery: bool,
@@ -303,11 +305,11 @@ pub(crate) fn carry_out(
             is_recovery,
             patience,
         };
-        if let Err(error) = hand.carry_out(staged, &mut outcome.safety_tag) {
+        if let Err(error) = hand.carry_out(op, staged, &mut outcome.safety_tag) {
             problems.push(error.problem("not everything was put back"));
         }
         if is_recovery {
-            hand.release_what_a_crash_left();
+            hand.release_what_a_crash_left(op);
         }
     }
     outcome.error = RepositoryProblem::of_all(&problems);
@@ -316,16 +318,22 @@ pub(crate) fn carry_out(
 
 /// Takes the lock that all of our processes share for one repository, whatever the worktree.
 pub(crate) fn lock_repository(
+    op: &Operation,
     state: &StateDir,
     common_dir: &Path,
     patience: Duration,
 ) -> Result<LockFile, RestoreError> {
     let meta = std::fs::metadata(common_dir).map_err(prepare_error("look at", common_dir))?;
     let directory = state.path().join("repositories");
-    make_private(&directory).map_err(RestoreError::Prepare)?;
+    make_private(op, &directory).map_err(RestoreError::Prepare)?;
     let name = format!("{:x}-{:x}.lock", meta.dev(), meta.ino());
     let what = format!("the repository {}", printable(common_dir));
-    Ok(LockFile::acquire(&directory.join(name), &what, patience)?)
+    Ok(LockFile::acquire(
+        op,
+        &directory.join(name),
+        &what,
+        patience,
+    )?)
 }
 
 impl Prepared {
@@ -366,10 +374,11 @@ impl Prepared {
     /// stages, as far as the repository lost that: what is then not put back is not planned either.
     pub(crate) fn foresee_objects(
         &mut self,
+        op: &Operation,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     ) {
-        self.give_objects(purged, kept, Giving::Foreseen);
+        self.give_objects(op, purged, kept, Giving::Foreseen);
     }
 
     /// Gives the repository the commits that HEAD and branches go back to, and the content that the index to come
@@ -377,21 +386,23 @@ impl Prepared {
     /// lacks.
     pub(crate) fn with_objects(
         mut self,
+        op: &Operation,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     ) -> Self {
-        self.give_objects(purged, kept, Giving::Done);
+        self.give_objects(op, purged, kept, Giving::Done);
         self
     }
 
     fn give_objects(
         &mut self,
+        op: &Operation,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
         giving: Giving,
     ) {
-        let given = self.give_history_back(purged, kept, giving);
-        let mut told = self.give_staged_back(purged, kept, giving);
+        let given = self.give_history_back(op, purged, kept, giving);
+        let mut told = self.give_staged_back(op, purged, kept, giving);
         if let Some(RepositoryProblem { kind, message, .. }) = &self.index_stays {
             let way_on = match self.changes_commit && self.plan.moves_refs() {
                 true => " (\"git reset\" makes it that of HEAD)",
@@ -414,6 +425,7 @@ impl Prepared {
     /// is lacking would keep git from its work; answers with what the index names nevertheless.
     fn give_staged_back(
         &mut self,
+        op: &Operation,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
         giving: Giving,
@@ -421,7 +433,7 @@ impl Prepared {
         let index = self.index()?;
         let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
         let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
-        let lacking = give_objects_back(&git_dir, &common_dir, index, &is_purged, kept, giving);
+        let lacking = give_objects_back(op, &git_dir, &common_dir, index, &is_purged, kept, giving);
         let RepositoryProblem { kind, message, .. } = lacking::of_index(&lacking)?;
         // With one that is gone for good git could pack and commit nothing any more. What was not there before
         // either, as in a partial clone, git may still fetch.
@@ -442,6 +454,7 @@ impl Prepared {
     /// what was given, or would be.
     fn give_history_back(
         &mut self,
+        op: &Operation,
         purged: &Purged,
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
         giving: Giving,
@@ -453,7 +466,7 @@ impl Prepared {
             true => "HEAD and branch were left where they are",
             false => "what was kept of the commits was not all given back",
         };
-        let given = history::give_back(&self.plan.common_dir(), history, purged, kept, giving);
+        let given = history::give_back(op, &self.plan.common_dir(), history, purged, kept, giving);
         let mut done = HashSet::new();
         let problems = match given {
             Ok(mut lacking) => {
@@ -599,8 +612,8 @@ impl Prepared {
 }
 
 /// Whether the commit is there, with all parents that it names. Where that cannot be told, it is taken to be.
-fn has_with_parents(objects: &RepositoryObjects, id: ObjectId) -> bool {
-    let commit = objects.commit(id, MAX_COMMIT_BYTES).unwrap_or_default();
+fn has_with_parents(op: &Operation, objects: &RepositoryObjects, id: ObjectId) -> bool {
+    let commit = objects.commit(op, id, MAX_COMMIT_BYTES).unwrap_or_default();
     let mut parents = history::parents_of(id, &commit).into_iter();
     objects.has(id) && parents.all(|parent| objects.has(parent))
 }
@@ -698,18 +711,19 @@ impl RepositoryPlan {
     /// Plans where HEAD and branches go; fails with why nothing of the repository goes anywhere, if that is so.
     fn move_back(
         &mut self,
+        op: &Operation,
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
         history: &List,
     ) -> Result<RefsStay, Stays> {
         let planned = Refs::open(&found.common_dir).and_then(|refs| {
-            let now = |name: &str| refs.resolve(name);
+            let now = |name: &str| refs.resolve(op, name);
             let moves = match Moves::between(request.before, after, &now)? {
                 Ok(moves) => moves,
                 Err(moved) => return Ok(Err(Stays::Moved(moved))),
             };
-            let taken = worktrees::taken_elsewhere(&found.common_dir, &found.git_dir);
+            let taken = worktrees::taken_elsewhere(op, &found.common_dir, &found.git_dir);
             let taken = |branch: &str| taken.get(branch).cloned();
             let room = room::Room {
                 refs: &refs,
@@ -718,10 +732,10 @@ impl RepositoryPlan {
                 run_id: request.run_id,
                 taken: &taken,
             };
-            if let Some(problem) = room.problem()? {
+            if let Some(problem) = room.problem(op)? {
                 return Ok(Err(Stays::NoRoom(problem)));
             }
-            let tags = free_names(&refs, request.run_id, &moves.unnamed)?;
+            let tags = free_names(op, &refs, request.run_id, &moves.unnamed)?;
             Ok(Ok((moves, tags)))
         });
         let (mut moves, tags) = match planned {
@@ -748,7 +762,7 @@ impl RepositoryPlan {
                 return None;
             }
             let shallow = shallow_in(&found.common_dir);
-            let goes_on = |id: &ObjectId| has_with_parents(&objects, *id);
+            let goes_on = |id: &ObjectId| has_with_parents(op, &objects, *id);
             let gap = history.gap(&has, &goes_on, &shallow);
             gap.map(|gap| gap.to_string())
         });
@@ -774,6 +788,7 @@ impl RepositoryPlan {
     /// Waits until nobody holds HEAD or a ref that is to be written.
     fn wait_for_refs(
         &self,
+        op: &Operation,
         found: &FoundRepository,
         patience: Patience,
     ) -> Result<Waited, RestoreError> {
@@ -788,9 +803,9 @@ impl RepositoryPlan {
             // What cannot be opened here cannot be written later either, which is told then.
             let opened = open_directory(directory)
                 .ok()
-                .and_then(|fd| open_below(fd.as_fd(), above, Create::No).ok().flatten());
+                .and_then(|fd| open_below(op, fd.as_fd(), above, Create::No).ok().flatten());
             if let Some(opened) = opened
-                && wait_for_lock(opened.as_fd(), leaf, &directory.join(above), patience)?
+                && wait_for_lock(op, opened.as_fd(), leaf, &directory.join(above), patience)?
                     == Waited::Yes
             {
                 waited = Waited::Yes;
@@ -802,6 +817,7 @@ impl RepositoryPlan {
     /// Plans what the index becomes; answers with its bytes.
     fn put_index_back(
         &mut self,
+        op: &Operation,
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
@@ -839,7 +855,7 @@ impl RepositoryPlan {
                 });
             }
         }
-        wait_for_lock(git_dir.as_fd(), "index", &found.git_dir, patience)?;
+        wait_for_lock(op, git_dir.as_fd(), "index", &found.git_dir, patience)?;
         let Some(bytes) = wanted else {
             let to = IndexGoal::Remove;
             self.index = Some(IndexMove { from, to });
@@ -857,6 +873,7 @@ impl RepositoryPlan {
     /// Plans what the files of git's operations become, and adds their bytes to those that are staged.
     fn put_operation_back(
         &mut self,
+        op: &Operation,
         request: &Request<'_>,
         found: &FoundRepository,
         mut operation: OperationMove,
@@ -890,9 +907,15 @@ impl RepositoryPlan {
             // As with a ref: what cannot be opened here is told when it is written.
             let opened = open_directory(&found.git_dir)
                 .ok()
-                .and_then(|fd| open_below(fd.as_fd(), above, Create::No).ok().flatten());
+                .and_then(|fd| open_below(op, fd.as_fd(), above, Create::No).ok().flatten());
             if let Some(opened) = opened {
-                wait_for_lock(opened.as_fd(), name, &found.git_dir.join(above), patience)?;
+                wait_for_lock(
+                    op,
+                    opened.as_fd(),
+                    name,
+                    &found.git_dir.join(above),
+                    patience,
+                )?;
             }
         }
         if !operation.coming.is_empty() {
@@ -985,6 +1008,7 @@ pub(super) enum Waited {
 /// Waits until nobody holds the file `name` of `directory`, which is `at`. The lock is looked at,
 /// never touched.
 pub(super) fn wait_for_lock(
+    op: &Operation,
     directory: BorrowedFd<'_>,
     name: &str,
     at: &Path,
@@ -994,7 +1018,7 @@ pub(super) fn wait_for_lock(
     let mut waited = Waited::No;
     while descriptor::lstat_at(directory, lock.as_bytes()).is_ok() {
         waited = Waited::Yes;
-        if !patience.pause() {
+        if !patience.pause(op) {
             return Err(RestoreError::Busy {
                 what: printable(&at.join(&lock)),
                 holder: FOREIGN_HOLDER.to_owned(),

@@ -24,6 +24,7 @@ use crate::git::tree_object::{self, ItemKind, Trees as _};
 use crate::host_rules::HostRules;
 use crate::ignore_rules::{IgnoreStack, RuleFile};
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -46,6 +47,7 @@ const MAX_WARNINGS: usize = 10;
 
 /// The rules of one capture.
 pub(crate) struct GitRules<'a> {
+    op: &'a Operation,
     root: &'a Root,
     repository: Option<&'a UserRepository>,
     store: &'a Store,
@@ -94,6 +96,7 @@ type KeptDirectory = HashMap<Vec<u8>, Option<ObjectId>>;
 
 impl<'a> GitRules<'a> {
     pub(crate) fn new(
+        op: &'a Operation,
         root: &'a Root,
         repository: Option<&'a UserRepository>,
         store: &'a Store,
@@ -134,6 +137,7 @@ impl<'a> GitRules<'a> {
                 .collect(),
         );
         Ok(Self {
+            op,
             root,
             repository,
             store,
@@ -270,7 +274,7 @@ impl<'a> GitRules<'a> {
                         .collect(),
                 };
                 let names = |tree| {
-                    let items = self.store.tree(&tree)?;
+                    let items = self.store.tree(self.op, &tree)?;
                     Ok(items
                         .into_iter()
                         .filter(|item| item.kind != ItemKind::Submodule)
@@ -396,10 +400,12 @@ impl<'a> GitRules<'a> {
             .chain(others)
             .filter_map(sha1)
         {
-            files.push(match repository.read_object(id, MAX_RULE_FILE_BYTES) {
-                Ok(Some((_, text))) => AttributeFile::parse(&text),
-                Ok(None) | Err(_) => unknown_attributes(),
-            });
+            files.push(
+                match repository.read_object(self.op, id, MAX_RULE_FILE_BYTES) {
+                    Ok(Some((_, text))) => AttributeFile::parse(&text),
+                    Ok(None) | Err(_) => unknown_attributes(),
+                },
+            );
         }
         Ok(files)
     }
@@ -418,7 +424,7 @@ impl<'a> GitRules<'a> {
                 let mut before_ns = self.clock.now_ns();
                 let mut read = self.read(directory, IGNORE_FILE)?;
                 if let RuleText::Read(stat, _) = &read
-                    && self.clock.settle(stat, before_ns, &self.options.interrupt)
+                    && self.clock.settle(stat, before_ns, self.op)
                 {
                     before_ns = self.clock.now_ns();
                     read = self.read(directory, IGNORE_FILE)?;

@@ -14,6 +14,7 @@ use super::store::Store;
 use crate::backend::{EarlierTag, KeptRef, MovedTag, MovedTags, ReleasedRefs};
 use crate::error::chain;
 use crate::lock::LockFile;
+use crate::operation::Operation;
 use crate::record::{GitState, Record};
 use crate::repository_changes::RepositoryProblem;
 use crate::restore_error::RestoreError;
@@ -36,13 +37,14 @@ pub(super) fn earlier_tags(
 
 /// Moves the tags that are known to be ours: see [`Backend::move_safety_tags`](crate::Backend).
 pub(super) fn move_tags(
+    op: &Operation,
     workspace: &LockedWorkspace,
     store: Option<&Store>,
     known: &[EarlierTag],
 ) -> Result<MovedTags, StoreError> {
     let mut outcome = MovedTags::default();
     let records = match store {
-        Some(store) => readable(store)?,
+        Some(store) => readable(op, store)?,
         None => Vec::new(),
     };
     let earlier: Vec<Earlier> = known
@@ -50,18 +52,19 @@ pub(super) fn move_tags(
         .filter_map(|tag| earlier(tag, tag.guard.as_ref().and_then(|id| of(&records, id))))
         .collect();
     let mut moved = Vec::new();
-    let work = || {
+    let op = &op.to_its_end();
+    let mut work = || {
         let tags = earlier_tags(workspace).map_err(problem)?;
         if tags.is_empty() {
             return Ok(());
         }
-        let Some((refs, _lock)) = open(workspace)? else {
+        let Some((refs, _lock)) = open(op, workspace)? else {
             return Ok(());
         };
-        refs.move_here(&tags, &earlier, &mut moved)
+        refs.move_here(op, &tags, &earlier, &mut moved)
             .map_err(|e| e.problem(NOT_MOVED))
     };
-    outcome.problem = crate::interrupt::to_the_end(work).err();
+    outcome.problem = work().err();
     outcome.moved = moved
         .into_iter()
         .map(|(from, to)| MovedTag { from, to })
@@ -73,13 +76,14 @@ const NOT_MOVED: &str = "tags of an earlier version are still there, and a push 
 
 /// Removes the refs of these guards that no other needs: see [`Backend::release_safety_refs`](crate::Backend).
 pub(super) fn release(
+    op: &Operation,
     workspace: &LockedWorkspace,
     store: &Store,
     guards: &[SnapshotId],
     known: &[EarlierTag],
 ) -> Result<ReleasedRefs, StoreError> {
     let mut outcome = ReleasedRefs::default();
-    let records = readable(store)?;
+    let records = readable(op, store)?;
     let (leaving, staying): (Vec<&Record>, Vec<&Record>) = records
         .iter()
         .partition(|record| guards.contains(&record.snapshot.id));
@@ -136,7 +140,7 @@ pub(super) fn release(
     if due.is_empty() {
         return Ok(outcome);
     }
-    let (refs, _lock) = match open(workspace) {
+    let (refs, _lock) = match open(op, workspace) {
         Ok(Some(opened)) => opened,
         Ok(None) => return Ok(outcome),
         Err(problem) => {
@@ -145,7 +149,7 @@ pub(super) fn release(
         }
     };
     for (name, (commit, guard)) in due {
-        match refs.remove(name, commit) {
+        match refs.remove(op, name, commit) {
             Ok(()) => outcome.removed.push(name.to_owned()),
             // Somebody has taken it for something else, so it is theirs.
             Err(PutError::Moved { .. }) => {}
@@ -168,12 +172,15 @@ fn repository_at(workspace: &Workspace) -> Result<Option<Box<UserRepository>>, R
 }
 
 /// The refs, to be changed, with the lock that our processes share. `None`: the repository is gone.
-fn open(workspace: &LockedWorkspace) -> Result<Option<(SafetyRefs, LockFile)>, RepositoryProblem> {
+fn open(
+    op: &Operation,
+    workspace: &LockedWorkspace,
+) -> Result<Option<(SafetyRefs, LockFile)>, RepositoryProblem> {
     let Some(repository) = repository_at(workspace).map_err(problem)? else {
         return Ok(None);
     };
     let common_dir = repository.common_dir();
-    let locked = rollback::lock_repository(workspace.state(), common_dir, PATIENCE);
+    let locked = rollback::lock_repository(op, workspace.state(), common_dir, PATIENCE);
     let lock = locked
         .map_err(|error: RestoreError| RepositoryProblem::new(error.kind(), chain(&error)))?;
     let refs = SafetyRefs::open(common_dir, PATIENCE)
@@ -186,8 +193,8 @@ fn problem(error: RepositoryError) -> RepositoryProblem {
     RepositoryProblem::new(SnapshotError::from(error).kind(), message)
 }
 
-fn readable(store: &Store) -> Result<Vec<Record>, StoreError> {
-    let scanned = store.scan()?.into_iter();
+fn readable(op: &Operation, store: &Store) -> Result<Vec<Record>, StoreError> {
+    let scanned = store.scan(op)?.into_iter();
     Ok(scanned.filter_map(|(_, record)| record.ok()).collect())
 }
 
@@ -234,9 +241,14 @@ mod tests {
             let seen = git.git(&["rev-parse", "HEAD"]);
             let state = StateDir::open(git.beside("state")).unwrap();
             let workspace = Workspace::open(&git.path, &state).unwrap();
-            let mut workspace = workspace.lock(Duration::ZERO).unwrap();
+            let mut workspace = workspace
+                .lock(&Operation::unbounded(), Duration::ZERO)
+                .unwrap();
             let options = SnapshotOptions::new(Label::GUARD, jiff::Timestamp::UNIX_EPOCH);
-            let guard = GitBackend.snapshot(&workspace, &options).unwrap().id;
+            let guard = GitBackend
+                .snapshot(&Operation::unbounded(), &workspace, &options)
+                .unwrap()
+                .id;
             git.commit("second");
             let second = git.git(&["rev-parse", "HEAD"]);
             let tag = |name: &str, commit: &str| git.git(&["tag", name, commit]);
@@ -253,7 +265,9 @@ mod tests {
                 Some(guard.clone()),
                 Vec::new(),
             )];
-            let moved = GitBackend.move_safety_tags(&mut workspace, &known).unwrap();
+            let moved = GitBackend
+                .move_safety_tags(&Operation::unbounded(), &mut workspace, &known)
+                .unwrap();
             let to = "refs/stillframe/safety/run_1-1".to_owned();
             let expected = MovedTag {
                 from: first.clone(),
@@ -269,11 +283,18 @@ mod tests {
                 others,
                 "another commit, another run, no name of ours"
             );
-            let again = GitBackend.move_safety_tags(&mut workspace, &known).unwrap();
+            let again = GitBackend
+                .move_safety_tags(&Operation::unbounded(), &mut workspace, &known)
+                .unwrap();
             assert_eq!(again, MovedTags::default());
 
             let guards = [guard];
-            let released = GitBackend.release_safety_refs(&mut workspace, &guards, &known);
+            let released = GitBackend.release_safety_refs(
+                &Operation::unbounded(),
+                &mut workspace,
+                &guards,
+                &known,
+            );
             assert_eq!(released.unwrap().removed, [to], "it goes with its guard");
             assert_eq!(git.git(&["tag"]).trim_end(), others);
         }
@@ -284,16 +305,26 @@ mod tests {
         let git = TestRepository::with_commit();
         let state = StateDir::open(git.beside("state")).unwrap();
         let workspace = Workspace::open(&git.path, &state).unwrap();
-        let mut workspace = workspace.lock(Duration::ZERO).unwrap();
+        let mut workspace = workspace
+            .lock(&Operation::unbounded(), Duration::ZERO)
+            .unwrap();
         git.git(&["tag", "stillframe/safety-run_1-1"]);
         let known = |commits| {
             let name = "refs/tags/stillframe/safety-run_1-1".to_owned();
             [EarlierTag::new(name, None, commits)]
         };
-        let nothing = GitBackend.move_safety_tags(&mut workspace, &known(Vec::new()));
+        let nothing = GitBackend.move_safety_tags(
+            &Operation::unbounded(),
+            &mut workspace,
+            &known(Vec::new()),
+        );
         assert_eq!(nothing.unwrap(), MovedTags::default());
         let commit = git.git(&["rev-parse", "HEAD"]).trim_end().to_owned();
-        let moved = GitBackend.move_safety_tags(&mut workspace, &known(vec![commit]));
+        let moved = GitBackend.move_safety_tags(
+            &Operation::unbounded(),
+            &mut workspace,
+            &known(vec![commit]),
+        );
         assert_eq!(moved.unwrap().moved.len(), 1);
         assert_eq!(git.git(&["tag"]), "");
     }

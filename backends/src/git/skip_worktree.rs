@@ -8,6 +8,7 @@ use crate::git::ObjectId;
 use crate::git::index::within;
 use crate::git::store::Store;
 use crate::git::user_index::{self, IndexEntry, IndexError, MODE_SPARSE_DIRECTORY};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
 use crate::store_error::StoreError;
@@ -15,6 +16,7 @@ use crate::store_error::StoreError;
 /// The files of which only one of two indexes has the bit, as far as both know them; sorted by path. An index that
 /// cannot be read by itself says nothing.
 pub(super) fn changes(
+    op: &Operation,
     store: &Store,
     before: &Record,
     after: &Record,
@@ -25,7 +27,7 @@ pub(super) fn changes(
     if before.index == after.index {
         return Ok(Vec::new());
     }
-    let (was, is) = (Bits::of(store, before)?, Bits::of(store, after)?);
+    let (was, is) = (Bits::of(op, store, before)?, Bits::of(op, store, after)?);
     Ok(was.zip(is).map(|(was, is)| was.to(&is)).unwrap_or_default())
 }
 
@@ -39,11 +41,11 @@ struct Bits {
 }
 
 impl Bits {
-    fn of(store: &Store, git: &GitState) -> Result<Option<Self>, StoreError> {
+    fn of(op: &Operation, store: &Store, git: &GitState) -> Result<Option<Self>, StoreError> {
         let Some(index) = git.index else {
             return Ok(Some(Self::default()));
         };
-        let (_, bytes) = store.read(&index, u64::MAX)?;
+        let (_, bytes) = store.read(op, &index, u64::MAX)?;
         let no_shared_index = |_: &ObjectId| -> Result<Vec<u8>, IndexError> { Ok(Vec::new()) };
         let Ok(parsed) = user_index::parse(&bytes, &mut { no_shared_index }) else {
             return Ok(None);

@@ -53,7 +53,7 @@ use crate::durable::{self, StagedFile};
 use crate::error::{PathError, printable};
 use crate::holdings::{Holdings, Unreadable};
 use crate::identity::Identity;
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::owner::Owner;
 use crate::parallel;
 use crate::path::RelPath;
@@ -173,12 +173,12 @@ impl StoreSlot {
     }
 
     /// As [`Store::create`], and as [`StoreSlot::open`].
-    pub(crate) fn create(&self, git_dir: &Path) -> Result<Arc<Store>, StoreError> {
+    pub(crate) fn create(&self, op: &Operation, git_dir: &Path) -> Result<Arc<Store>, StoreError> {
         if let Some(store) = self.open(git_dir)? {
             return Ok(store);
         }
         // A few small files: one that is half made looks damaged to git.
-        interrupt::to_the_end(|| Store::create(git_dir))?;
+        Store::create(&op.to_its_end(), git_dir)?;
         Ok(self.open(git_dir)?.expect("it was just made"))
     }
 }
@@ -264,20 +264,20 @@ impl Store {
     }
 
     /// Opens the repository at `git_dir`, making it if need be: private, and durable.
-    pub(crate) fn create(git_dir: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn create(op: &Operation, git_dir: &Path) -> Result<Self, StoreError> {
         if let Some(store) = Self::open(git_dir)? {
             return Ok(store);
         }
         for directory in ["objects/pack", "objects/info", "refs", SHORTCUTS] {
-            make_private(&git_dir.join(directory))?;
+            make_private(op, &git_dir.join(directory))?;
         }
-        durable::replace(&git_dir.join("config"), CONFIG.as_bytes())?;
+        durable::replace(op, &git_dir.join("config"), CONFIG.as_bytes())?;
         for directory in ["objects/pack", "objects"] {
-            durable::sync_directory(&git_dir.join(directory))?;
+            durable::sync_directory(op, &git_dir.join(directory))?;
         }
         // Before HEAD, which says that all of this is done.
-        durable::sync_above(git_dir)?;
-        durable::replace(&git_dir.join("HEAD"), HEAD.as_bytes())?;
+        durable::sync_above(op, git_dir)?;
+        durable::replace(op, &git_dir.join("HEAD"), HEAD.as_bytes())?;
         Ok(Self::open(git_dir)?.expect("it was just made"))
     }
 
@@ -287,8 +287,8 @@ impl Store {
     }
 
     /// Begins the pack of a snapshot.
-    pub(crate) fn writer(&self) -> Result<PackWriter, StoreError> {
-        Ok(PackWriter::create(&self.pack_dir())?)
+    pub(crate) fn writer(&self, op: &Operation) -> Result<PackWriter, StoreError> {
+        Ok(PackWriter::create(op, &self.pack_dir())?)
     }
 
     /// Whether the object is there. New packs of other processes may be overlooked, which costs a
@@ -308,24 +308,29 @@ impl Store {
     }
 
     /// Those of `wanted` that are not in the store, sorted and unique. Content is not read.
-    pub(crate) fn missing(&self, wanted: Vec<ObjectId>) -> Result<Vec<ObjectId>, StoreError> {
+    pub(crate) fn missing(
+        &self,
+        op: &Operation,
+        wanted: Vec<ObjectId>,
+    ) -> Result<Vec<ObjectId>, StoreError> {
         self.refresh()?;
         let set = self.packs()?;
-        self.missing_of(&set, wanted)
+        self.missing_of(op, &set, wanted)
     }
 
     fn missing_of(
         &self,
+        op: &Operation,
         set: &PackSet,
         mut wanted: Vec<ObjectId>,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        parallel::sort(&mut wanted, SORTED_PER_THREAD)?;
+        parallel::sort(op, &mut wanted, SORTED_PER_THREAD)?;
         wanted.dedup();
         for pack in &set.packs {
             if wanted.is_empty() {
                 return Ok(wanted);
             }
-            pack.index.retain_missing(&mut wanted)?;
+            pack.index.retain_missing(op, &mut wanted)?;
         }
         let mut missing = Vec::with_capacity(wanted.len());
         let shards = match wanted.is_empty() {
@@ -333,7 +338,7 @@ impl Store {
             false => self.loose_shards()?,
         };
         for shard in wanted.chunk_by(|a, b| a.0[0] == b.0[0]) {
-            interrupt::check()?;
+            op.check()?;
             let there = match shards.has(&shard[0]) {
                 true => self.loose_in(shard)?,
                 false => HashSet::new(),
@@ -347,12 +352,13 @@ impl Store {
     /// `max_bytes`.
     pub(crate) fn read(
         &self,
+        op: &Operation,
         id: &ObjectId,
         max_bytes: u64,
     ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
         self.at_each_place(id, |place| {
             let (kind, bytes) = match place {
-                Place::Pack(pack, offset) => pack.object(offset, max_bytes, &self.bases)?,
+                Place::Pack(pack, offset) => pack.object(op, offset, max_bytes, &self.bases)?,
                 Place::Loose(object) => {
                     if object.size > max_bytes {
                         return Err(StoreError::corrupt(
@@ -362,7 +368,7 @@ impl Store {
                     }
                     let mut bytes = Vec::new();
                     let kind = object.kind;
-                    object.verify_to(id, &mut bytes).map_err(no_sink)?;
+                    object.verify_to(op, id, &mut bytes).map_err(no_sink)?;
                     return Ok((kind, bytes));
                 }
             };
@@ -375,16 +381,21 @@ impl Store {
     ///
     /// It is checked against its id: on `Err` whatever was written must not be used. Of a blob below
     /// 4 MiB nothing is written then.
-    pub(crate) fn blob_to(&self, id: &ObjectId, out: &mut dyn Write) -> Result<u64, ContentError> {
+    pub(crate) fn blob_to(
+        &self,
+        op: &Operation,
+        id: &ObjectId,
+        out: &mut dyn Write,
+    ) -> Result<u64, ContentError> {
         let (kind, size) = self.header(id)?;
         check_kind(id, kind, ObjectKind::Blob)?;
         if size <= MAX_HELD_BYTES {
-            let (_, bytes) = self.read(id, size)?;
+            let (_, bytes) = self.read(op, id, size)?;
             out.write_all(&bytes).map_err(ContentError::Sink)?;
             return Ok(size);
         }
         let mut out = Counting { out, count: 0 };
-        self.at_each_place(id, |place| match self.pass_on(place, id, &mut out) {
+        self.at_each_place(id, |place| match self.pass_on(op, place, id, &mut out) {
             // Nothing was written, so another place may do better.
             Err(ContentError::Store(error)) if out.count == 0 => Err(error),
             passed_on => Ok(passed_on),
@@ -396,20 +407,21 @@ impl Store {
     /// stored as a delta is held in memory.
     fn pass_on(
         &self,
+        op: &Operation,
         place: Place<'_>,
         id: &ObjectId,
         out: &mut dyn Write,
     ) -> Result<(), ContentError> {
         let (pack, offset) = match place {
             Place::Pack(pack, offset) => (pack, offset),
-            Place::Loose(object) => return object.verify_to(id, out),
+            Place::Loose(object) => return object.verify_to(op, id, out),
         };
         if let (StoredAs::Whole(kind), size) = pack.entry_at(offset)? {
             let mut checked = Checked::new(kind, size, out);
-            pack.whole_object_to(offset, &mut checked)?;
+            pack.whole_object_to(op, offset, &mut checked)?;
             return Ok(checked.finish(id)?);
         }
-        let (kind, bytes) = pack.object(offset, u64::MAX, &self.bases)?;
+        let (kind, bytes) = pack.object(op, offset, u64::MAX, &self.bases)?;
         check_bytes(id, kind, &bytes)?;
         out.write_all(&bytes).map_err(ContentError::Sink)
     }
@@ -424,6 +436,7 @@ impl Store {
     /// The sizes in bytes of those of these blobs that are there. Their content is not read.
     pub(crate) fn blob_sizes(
         &self,
+        op: &Operation,
         mut ids: Vec<ObjectId>,
     ) -> Result<HashMap<ObjectId, u64>, StoreError> {
         ids.sort_unstable();
@@ -434,7 +447,7 @@ impl Store {
                 break;
             }
             // What a damaged pack does not tell, another place may.
-            let _ = pack.sizes(&ids, &mut |at, size| {
+            let _ = pack.sizes(op, &ids, &mut |at, size| {
                 sizes.insert(ids[at], size);
             });
             ids.retain(|id| !sizes.contains_key(id));
@@ -452,24 +465,30 @@ impl Store {
     /// Every path at which two trees hold another entry, sorted by path. `None` is no files at all.
     pub(crate) fn tree_changes(
         &self,
+        op: &Operation,
         old: Option<ObjectId>,
         new: Option<ObjectId>,
     ) -> Result<Vec<Change>, StoreError> {
-        tree_object::changes(&self.reader(&self.reader_set()?), old, new)
+        tree_object::changes(op, &self.reader(&self.reader_set()?), old, new)
     }
 
     /// Every file and link of a tree, sorted by path.
-    pub(crate) fn tree_paths(&self, root: &ObjectId) -> Result<Vec<(RelPath, Entry)>, StoreError> {
-        tree_object::entries(&self.reader(&self.reader_set()?), root)
+    pub(crate) fn tree_paths(
+        &self,
+        op: &Operation,
+        root: &ObjectId,
+    ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        tree_object::entries(op, &self.reader(&self.reader_set()?), root)
     }
 
     /// What a tree has at `path`; `None` if it has nothing there.
     pub(crate) fn entry_at(
         &self,
+        op: &Operation,
         root: &ObjectId,
         path: &RelPath,
     ) -> Result<Option<TreeItem>, StoreError> {
-        tree_object::find(self, root, path)
+        tree_object::find(op, self, root, path)
     }
 
     /// Makes a snapshot of `parts`: its record, commit and trees go into `pack` too, which is
@@ -479,6 +498,7 @@ impl Store {
     /// `Err` it does not exist.
     pub(crate) fn publish(
         &self,
+        op: &Operation,
         owner: &Owner,
         parts: Parts<'_>,
         pack: PackWriter,
@@ -528,11 +548,11 @@ impl Store {
             commit_text(&tree, &record.snapshot.id, record.snapshot.captured_at).as_bytes(),
         )?;
         if seeded_bug!("ref-before-pack") {
-            let early = self.refs.stage(&commit)?;
+            let early = self.refs.stage(op, &commit)?;
             self.refs
-                .create(Namespace::Snapshots, owner, commit, early, None)?;
+                .create(op, Namespace::Snapshots, owner, commit, early, None)?;
         }
-        let staged_ref = self.refs.stage(&commit)?;
+        let staged_ref = self.refs.stage(op, &commit)?;
         let finished = pack.finish_with(&[&staged_ref])?;
         let stored = StoredParts {
             worktree: parts.worktree,
@@ -546,31 +566,29 @@ impl Store {
             false => Namespace::Snapshots,
         };
         let made = self
-            .check_complete(&[commit, tree], &stored, &staged, parts.named, new_pack)
-            // Whatever was made of an earlier failure: no wish to stop is passed over.
-            .and_then(|()| Ok(interrupt::check()?))
+            .check_complete(op, &[commit, tree], &stored, &staged, parts.named, new_pack)
+            // Whatever was made of an earlier failure: no cancellation is passed over.
+            .and_then(|()| Ok(op.check()?))
             .and_then(|()| {
-                interrupt::to_the_end(|| {
-                    let before = self.refs.last();
-                    let shortcut = self.stage_shortcut(&record.snapshot.id)?;
-                    let last = before.as_ref().map(|last| last.found.seq);
-                    let made = self
-                        .refs
-                        .create(namespace, owner, commit, staged_ref, last)?;
-                    Ok::<_, StoreError>((made, before, shortcut))
-                })
+                let op = &op.to_its_end();
+                let before = self.refs.last();
+                let shortcut = self.stage_shortcut(op, &record.snapshot.id)?;
+                let last = before.as_ref().map(|last| last.found.seq);
+                let made = self
+                    .refs
+                    .create(op, namespace, owner, commit, staged_ref, last)?;
+                Ok((made, before, shortcut))
             });
         let (made, before, shortcut) = made.inspect_err(|_| {
             // Its record has an id that no other has, so nobody else needs this pack.
             if let Some(finished) = finished {
-                let _ = self.remove_packs(&[finished.path]);
+                let _ = self.remove_packs(op, &[finished.path]);
                 let _ = self.refresh();
             }
         })?;
-        interrupt::to_the_end(|| {
-            self.remember(&record.snapshot.id, &made, shortcut);
-            self.refs.note_last(&made, before.as_ref());
-        });
+        let op = &op.to_its_end();
+        self.remember(&record.snapshot.id, &made, shortcut);
+        self.refs.note_last(op, &made, before.as_ref());
         self.came_in().clear();
         self.note_standing(made, stored, staged);
         let mut snapshot = record.snapshot;
@@ -579,9 +597,13 @@ impl Store {
     }
 
     /// What the commit of a snapshot names.
-    pub(crate) fn parts(&self, commit: &ObjectId) -> Result<StoredParts, StoreError> {
-        let tree = self.commit(commit)?.tree;
-        let items = self.tree(&tree)?;
+    pub(crate) fn parts(
+        &self,
+        op: &Operation,
+        commit: &ObjectId,
+    ) -> Result<StoredParts, StoreError> {
+        let tree = self.commit(op, commit)?.tree;
+        let items = self.tree(op, &tree)?;
         let find = |name: &[u8], kind: ItemKind| {
             items
                 .iter()
@@ -606,15 +628,18 @@ impl Store {
     /// One that cannot be read is an error: use [`Store::scan`] to see the others.
     #[cfg(test)]
     pub(crate) fn snapshots(&self) -> Result<Vec<Record>, StoreError> {
-        self.scan()?.into_iter().map(|(_, record)| record).collect()
+        self.scan(&Operation::unbounded())?
+            .into_iter()
+            .map(|(_, record)| record)
+            .collect()
     }
 
     /// Every snapshot's ref with its record, or with why it cannot be read; in the order in which
     /// they were published.
-    pub(crate) fn scan(&self) -> Result<Vec<Scanned>, StoreError> {
+    pub(crate) fn scan(&self, op: &Operation) -> Result<Vec<Scanned>, StoreError> {
         let refs = self.refs.snapshots()?;
         let read = |found: SnapshotRef| {
-            let record = self.record_at(&found);
+            let record = self.record_at(op, &found);
             (found, record)
         };
         Ok(refs.into_iter().map(read).collect())
@@ -635,24 +660,28 @@ impl Store {
     }
 
     /// The record of one snapshot.
-    pub(crate) fn record(&self, id: &SnapshotId) -> Result<Record, StoreError> {
-        self.find(id).map(|(_, record)| record)
+    pub(crate) fn record(&self, op: &Operation, id: &SnapshotId) -> Result<Record, StoreError> {
+        self.find(op, id).map(|(_, record)| record)
     }
 
     /// The record that a session published last, guards included, of those that can be read; with
     /// what is wrong with later ones.
-    pub(crate) fn latest_in_session(&self, session_id: &str) -> Result<LatestRecord, StoreError> {
+    pub(crate) fn latest_in_session(
+        &self,
+        op: &Operation,
+        session_id: &str,
+    ) -> Result<LatestRecord, StoreError> {
         let mut latest = LatestRecord::default();
         let last = self.refs.last().map(|last| last.found);
         if let Some(last) = last.filter(|last| refs::is_of_session(&last.name, session_id))
-            && let Ok(record) = self.record_at(&last)
+            && let Ok(record) = self.record_at(op, &last)
         {
             latest.record = Some(record);
             return Ok(latest);
         }
         for name in self.refs.of_session(session_id)? {
             let found = self.refs.get(&name).and_then(|found| {
-                let record = found.map(|found| self.record_at(&found));
+                let record = found.map(|found| self.record_at(op, &found));
                 record.transpose()
             });
             match found {
@@ -673,12 +702,12 @@ impl Store {
     }
 
     /// Every ref of a snapshot whose record cannot be read, with why.
-    pub(crate) fn unreadable(&self) -> Result<Vec<Unreadable>, StoreError> {
+    pub(crate) fn unreadable(&self, op: &Operation) -> Result<Vec<Unreadable>, StoreError> {
         let broken = self.refs.broken()?.into_iter();
         let mut unreadable: Vec<(String, String, bool)> = broken
             .map(|broken| (broken.name, broken.detail, false))
             .collect();
-        for (found, record) in self.scan()? {
+        for (found, record) in self.scan(op)? {
             match record {
                 Err(StoreError::Corrupt { what, detail }) => {
                     unreadable.push((found.name, format!("{what} is corrupt: {detail}"), false));
@@ -704,12 +733,12 @@ impl Store {
     }
 
     /// Removes refs by their names, whatever they name.
-    pub(crate) fn forget_names(&self, names: &[String]) -> Result<(), StoreError> {
+    pub(crate) fn forget_names(&self, op: &Operation, names: &[String]) -> Result<(), StoreError> {
         let ids = self.ids_by_name()?;
-        self.refs.remove(names)?;
+        self.refs.remove(op, names)?;
         for name in names {
             if let Some(id) = ids.get(name) {
-                let _ = durable::remove_file(&self.by_id(id));
+                let _ = durable::remove_file(op, &self.by_id(id));
             }
         }
         Ok(())
@@ -722,11 +751,11 @@ impl Store {
     }
 
     /// Removes what remembers the names of refs that are gone.
-    pub(super) fn forget_gone_names(&self) -> Result<(), StoreError> {
+    pub(super) fn forget_gone_names(&self, op: &Operation) -> Result<(), StoreError> {
         let there = self.refs.all()?;
         for (id, name) in self.remembered_names()? {
             if !there.contains_key(&name) {
-                durable::remove_file(&self.by_id(&id))?;
+                durable::remove_file(op, &self.by_id(&id))?;
             }
         }
         Ok(())
@@ -757,10 +786,10 @@ impl Store {
 
     /// Removes the refs of these snapshots, durably. An id that is not there is fine. The content
     /// stays until [`Store::collect`].
-    pub(crate) fn forget(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
+    pub(crate) fn forget(&self, op: &Operation, ids: &[SnapshotId]) -> Result<(), StoreError> {
         let mut names = Vec::new();
         for id in ids {
-            match self.find(id) {
+            match self.find(op, id) {
                 Ok((found, _)) => names.push(found.name),
                 Err(StoreError::UnknownSnapshot { .. }) => {}
                 // A snapshot that cannot be read can be forgotten too, as long as it can be found.
@@ -770,10 +799,10 @@ impl Store {
                 },
             }
         }
-        self.refs.remove(&names)?;
+        self.refs.remove(op, &names)?;
         for id in ids {
             // Nothing is lost if the shortcut stays: it leads nowhere, and goes with the next collection.
-            let _ = durable::remove_file(&self.by_id(id));
+            let _ = durable::remove_file(op, &self.by_id(id));
         }
         Ok(())
     }
@@ -797,15 +826,15 @@ impl Store {
         Ok(sum)
     }
 
-    fn find(&self, id: &SnapshotId) -> Result<(SnapshotRef, Record), StoreError> {
+    fn find(&self, op: &Operation, id: &SnapshotId) -> Result<(SnapshotRef, Record), StoreError> {
         if let Some(found) = self.remembered(id)?
-            && let Ok(record) = self.record_at(&found)
+            && let Ok(record) = self.record_at(op, &found)
             && record.snapshot.id == *id
         {
             return Ok((found, record));
         }
         let mut unreadable = None;
-        for (found, record) in self.scan()? {
+        for (found, record) in self.scan(op)? {
             match record {
                 Ok(record) if record.snapshot.id == *id => return Ok((found, record)),
                 Ok(_) => {}
@@ -816,9 +845,9 @@ impl Store {
         Err(unreadable.unwrap_or_else(|| StoreError::UnknownSnapshot { id: id.clone() }))
     }
 
-    fn record_at(&self, found: &SnapshotRef) -> Result<Record, StoreError> {
-        let parts = self.parts(&found.commit)?;
-        let (kind, text) = self.read(&parts.record, MAX_RECORD_BYTES)?;
+    fn record_at(&self, op: &Operation, found: &SnapshotRef) -> Result<Record, StoreError> {
+        let parts = self.parts(op, &found.commit)?;
+        let (kind, text) = self.read(op, &parts.record, MAX_RECORD_BYTES)?;
         check_kind(&parts.record, kind, ObjectKind::Blob)?;
         let mut record = Record::from_json(&text, &found.name)?;
         record.snapshot.reference = found.commit.to_string();
@@ -831,11 +860,15 @@ impl Store {
 
     /// The file that is to lead from the id of a snapshot to its ref, before there is one: whoever relies on what
     /// was published last knows by it that something may follow. Best effort.
-    fn stage_shortcut(&self, id: &SnapshotId) -> Result<Option<StagedFile>, StoreError> {
-        let staged = make_private(&self.git_dir.join(SHORTCUTS))
-            .and_then(|()| durable::stage_for(&self.by_id(id)));
+    fn stage_shortcut(
+        &self,
+        op: &Operation,
+        id: &SnapshotId,
+    ) -> Result<Option<StagedFile>, StoreError> {
+        let staged = make_private(op, &self.git_dir.join(SHORTCUTS))
+            .and_then(|()| durable::stage_for(op, &self.by_id(id)));
         if staged.is_err() {
-            self.refs.forget_last()?;
+            self.refs.forget_last(op)?;
         }
         Ok(staged.ok())
     }
@@ -868,8 +901,8 @@ impl Store {
         Ok(name.filter(|name| refs::is_of_snapshot(name)))
     }
 
-    fn commit(&self, id: &ObjectId) -> Result<Commit, StoreError> {
-        let (kind, bytes) = self.read(id, MAX_COMMIT_BYTES)?;
+    fn commit(&self, op: &Operation, id: &ObjectId) -> Result<Commit, StoreError> {
+        let (kind, bytes) = self.read(op, id, MAX_COMMIT_BYTES)?;
         check_kind(id, kind, ObjectKind::Commit)?;
         parse_commit(&bytes)
             .ok_or_else(|| StoreError::corrupt(id.to_string(), "the commit is malformed"))
@@ -1101,12 +1134,12 @@ impl Store {
 }
 
 impl Trees for Store {
-    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+    fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
         // It need not be anywhere.
         if *id == tree_object::empty_tree_id() {
             return Ok(Vec::new());
         }
-        let (kind, bytes) = self.read(id, MAX_TREE_BYTES)?;
+        let (kind, bytes) = self.read(op, id, MAX_TREE_BYTES)?;
         check_kind(id, kind, ObjectKind::Tree)?;
         tree_object::parse(id, &bytes)
     }
@@ -1239,7 +1272,7 @@ mod tests {
     /// The blob, alone and as one of many, which must come to the same.
     fn content(store: &Store, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
         let mut out = Vec::new();
-        let alone = match store.blob_to(id, &mut out) {
+        let alone = match store.blob_to(&Operation::unbounded(), id, &mut out) {
             Ok(size) => {
                 assert_eq!(size, out.len() as u64);
                 Ok(out)
@@ -1249,7 +1282,7 @@ mod tests {
         let again = Store::open(&store.git_dir)?.expect("it is there");
         let mut out = Vec::new();
         let among_many = Arc::new(again)
-            .blobs(vec![*id])?
+            .blobs(&Operation::unbounded(), vec![*id])?
             .write(&(*id).into(), &mut out);
         match (&alone, among_many) {
             (Ok(bytes), Ok(())) => assert_eq!(*bytes, out),
@@ -1273,7 +1306,11 @@ mod tests {
                 .map(|last| (last.found.seq, last.count))
         };
         assert_eq!(known(), Some((2, 2)));
-        let latest = test.reopened().latest_in_session("s").unwrap().record;
+        let latest = test
+            .reopened()
+            .latest_in_session(&Operation::unbounded(), "s")
+            .unwrap()
+            .record;
         assert_eq!(latest, Some(second));
         // A version that writes no note leaves a shortcut, at another time.
         let shortcuts = fs::File::open(test.store.git_dir.join(SHORTCUTS)).unwrap();
@@ -1285,16 +1322,26 @@ mod tests {
         let path = test.store.git_dir.join(LAST_REF);
         let text = note::read(&path, 1 << 20).unwrap();
         let (_, of_this_start) = text.split_once('\n').unwrap();
-        note::write(&path, &format!("another start\n{of_this_start}")).unwrap();
+        note::write(
+            &Operation::unbounded(),
+            &path,
+            &format!("another start\n{of_this_start}"),
+        )
+        .unwrap();
         assert_eq!(known(), None);
         publish("4");
         assert_eq!(known(), Some((4, 4)));
         // Whoever lost the note numbers on all the same.
-        test.store.refs.forget_last().unwrap();
+        test.store
+            .refs
+            .forget_last(&Operation::unbounded())
+            .unwrap();
         assert_eq!(known(), None);
         let last = publish("5");
         assert_eq!(known(), Some((5, 5)));
-        test.store.forget(&[last.snapshot.id]).unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[last.snapshot.id])
+            .unwrap();
         assert_eq!(known(), None, "it is gone");
     }
 
@@ -1305,7 +1352,9 @@ mod tests {
         let record = test.publish(&owner("s", "r"), &[("a", "one\n")]);
         test.git(&["pack-refs", "--all"]);
         let other = test.publish(&owner("s", "r"), &[("a", "two\n")]);
-        test.store.forget(&[record.snapshot.id]).unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[record.snapshot.id])
+            .unwrap();
         rustix::process::umask(umask);
 
         for entry in walkdir::WalkDir::new(&test.store.git_dir) {
@@ -1329,12 +1378,12 @@ mod tests {
         let test = TestStore::new();
         let git_dir = test.user.beside("another");
         assert!(Store::open(&git_dir).unwrap().is_none());
-        Store::create(&git_dir).unwrap();
+        Store::create(&Operation::unbounded(), &git_dir).unwrap();
         // As if it had been killed before its last step.
         fs::remove_file(git_dir.join("HEAD")).unwrap();
         fs::remove_dir(git_dir.join("objects/info")).unwrap();
         assert!(Store::open(&git_dir).unwrap().is_none());
-        Store::create(&git_dir).unwrap();
+        Store::create(&Operation::unbounded(), &git_dir).unwrap();
         assert!(Store::open(&git_dir).unwrap().is_some());
         test.user.git_in(&git_dir, &["fsck", "--strict"]);
     }
@@ -1342,7 +1391,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_a_commit_with_its_parts_and_git_reads_all_of_them() {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let files = [
             ("src/main.rs", "fn main() {}\n"),
             ("a", "one\n"),
@@ -1367,7 +1416,7 @@ mod tests {
 
         let snapshot = test
             .store
-            .publish(&owner("ses", "run"), parts, pack)
+            .publish(&Operation::unbounded(), &owner("ses", "run"), parts, pack)
             .unwrap();
 
         let commit = test.git(&["rev-parse", "refs/snapshots/ses/run/1"]);
@@ -1393,11 +1442,14 @@ mod tests {
         assert!(text.contains(who), "{text}");
         test.fsck();
 
-        let stored = test.reopened().record(&snapshot.id).unwrap();
+        let stored = test
+            .reopened()
+            .record(&Operation::unbounded(), &snapshot.id)
+            .unwrap();
         record.snapshot = snapshot;
         assert_eq!(stored, record);
-        let id = commit.parse().unwrap();
-        let parts = test.store.parts(&id).unwrap();
+        let id: ObjectId = commit.parse().unwrap();
+        let parts = test.store.parts(&Operation::unbounded(), &id).unwrap();
         assert_eq!((parts.worktree, parts.index), (worktree, Some(ids[0])));
         let text = test.git(&["cat-file", "blob", &parts.record.to_string()]);
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -1408,7 +1460,7 @@ mod tests {
     fn the_same_parts_make_the_same_commit() {
         let publish = |record: &Record| {
             let test = TestStore::new();
-            let pack = test.store.writer().unwrap();
+            let pack = test.store.writer(&Operation::unbounded()).unwrap();
             let worktree = test.add_tree(&pack, &[("a", "one\n")]);
             let parts = Parts {
                 worktree,
@@ -1417,7 +1469,9 @@ mod tests {
                 staged: Vec::new(),
                 named: None,
             };
-            test.store.publish(&owner("s", "r"), parts, pack).unwrap()
+            test.store
+                .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
+                .unwrap()
         };
         let record = record_of(ObjectId([1; 20]), None, Label::MANUAL);
         assert_eq!(publish(&record), publish(&record));
@@ -1426,7 +1480,7 @@ mod tests {
     #[test]
     fn an_empty_workspace_and_a_time_before_git_can_be_kept() {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let worktree = tree_object::empty_tree_id();
         let mut record = record_of(worktree, None, Label::MANUAL);
         record.snapshot.captured_at = Timestamp::from_second(-100_000_000).unwrap();
@@ -1437,11 +1491,22 @@ mod tests {
             staged: Vec::new(),
             named: None,
         };
-        record.snapshot = test.store.publish(&Owner::default(), parts, pack).unwrap();
+        record.snapshot = test
+            .store
+            .publish(&Operation::unbounded(), &Owner::default(), parts, pack)
+            .unwrap();
         test.fsck();
-        let stored = test.store.record(&record.snapshot.id).unwrap();
+        let stored = test
+            .store
+            .record(&Operation::unbounded(), &record.snapshot.id)
+            .unwrap();
         assert_eq!(stored, record);
-        assert_eq!(test.store.tree_paths(&worktree).unwrap(), []);
+        assert_eq!(
+            test.store
+                .tree_paths(&Operation::unbounded(), &worktree)
+                .unwrap(),
+            []
+        );
         assert_eq!(test.problems(&record), []);
     }
 
@@ -1459,7 +1524,7 @@ mod tests {
         let sound = test.publish(&owner("s", "r"), &[("a", "one\n")]);
         let sound_tree: ObjectId = sound.snapshot.tree.unwrap().parse().unwrap();
         for case in 0..11 {
-            let pack = test.store.writer().unwrap();
+            let pack = test.store.writer(&Operation::unbounded()).unwrap();
             let mut parts = Parts {
                 worktree: sound_tree,
                 record: &record_of(absent, None, Label::MANUAL),
@@ -1492,7 +1557,7 @@ mod tests {
             }
             let error = test
                 .store
-                .publish(&owner("s", "r"), parts, pack)
+                .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
                 .unwrap_err();
             let StoreError::Corrupt { what, .. } = &error else {
                 panic!("case {case}: {error}");
@@ -1511,7 +1576,7 @@ mod tests {
         let worktree = first.snapshot.tree.unwrap().parse().unwrap();
         let staged = blob_id(b"staged");
         let publish = |has_it: bool| {
-            let pack = test.store.writer().unwrap();
+            let pack = test.store.writer(&Operation::unbounded()).unwrap();
             if has_it {
                 pack.add(ObjectKind::Blob, staged, b"staged").unwrap();
             }
@@ -1525,18 +1590,27 @@ mod tests {
                     ids: Vec::new(),
                 }),
             };
-            test.store.publish(&owner("s", "r"), parts, pack)
+            test.store
+                .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
         };
         assert!(is_corrupt(&publish(false)), "nobody has it");
         let second = publish(true).unwrap();
-        assert_eq!(test.store.standing_staged(), [staged]);
-        assert_eq!(test.reopened().standing_staged(), [staged]);
+        assert_eq!(
+            test.store.standing_staged(&Operation::unbounded()),
+            [staged]
+        );
+        assert_eq!(
+            test.reopened().standing_staged(&Operation::unbounded()),
+            [staged]
+        );
         let third = publish(false).unwrap();
         // By another process, of which this one hears nothing.
         let other = test.reopened();
-        other.forget(&[second.id, third.id]).unwrap();
-        other.collect().unwrap();
-        assert_eq!(test.store.standing_staged(), []);
+        other
+            .forget(&Operation::unbounded(), &[second.id, third.id])
+            .unwrap();
+        other.collect(&Operation::unbounded()).unwrap();
+        assert_eq!(test.store.standing_staged(&Operation::unbounded()), []);
         assert!(is_corrupt(&publish(false)), "it was collected");
         publish(true).unwrap();
         test.fsck();
@@ -1545,7 +1619,7 @@ mod tests {
     #[test]
     fn the_commit_of_a_submodule_is_needed_by_nobody() {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let mut items = [item(b"module", ItemKind::Submodule, ObjectId([3; 20]))];
         let bytes = tree_object::serialize(&mut items);
         let worktree = ObjectId::of(ObjectKind::Tree, &bytes).unwrap();
@@ -1558,13 +1632,22 @@ mod tests {
             staged: Vec::new(),
             named: None,
         };
-        let snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
-        let record = test.store.record(&snapshot.id).unwrap();
+        let snapshot = test
+            .store
+            .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
+            .unwrap();
+        let record = test
+            .store
+            .record(&Operation::unbounded(), &snapshot.id)
+            .unwrap();
         let verify = || test.problems(&record);
         assert!(verify().is_empty(), "{:?}", verify());
-        test.store.collect().unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(verify().is_empty(), "{:?}", verify());
-        assert_eq!(test.store.tree(&worktree).unwrap(), items);
+        assert_eq!(
+            test.store.tree(&Operation::unbounded(), &worktree).unwrap(),
+            items
+        );
         test.fsck();
     }
 
@@ -1573,7 +1656,7 @@ mod tests {
         let test = TestStore::new();
         let first = test.publish(&owner("s1", "r1"), &[("a", "1")]);
         test.publish(&owner("s2", "r1"), &[("a", "2")]);
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let worktree = test.add_tree(&pack, &[("a", "3")]);
         let mut guard = record_of(worktree, None, Label::GUARD);
         let parts = Parts {
@@ -1583,11 +1666,17 @@ mod tests {
             staged: Vec::new(),
             named: None,
         };
-        guard.snapshot = test.store.publish(&owner("s1", "r2"), parts, pack).unwrap();
+        guard.snapshot = test
+            .store
+            .publish(&Operation::unbounded(), &owner("s1", "r2"), parts, pack)
+            .unwrap();
         let commit = test.git(&["rev-parse", "refs/guards/s1/r2/3"]);
         assert_eq!(commit, guard.snapshot.reference);
         let store = test.reopened();
-        let latest = |session| store.latest_in_session(session).unwrap().record;
+        let latest = |session| {
+            let latest = store.latest_in_session(&Operation::unbounded(), session);
+            latest.unwrap().record
+        };
         assert_eq!(latest("s1"), Some(guard.clone()));
         assert_eq!(latest("s3"), None);
         let ids: Vec<_> = store.snapshots().unwrap();
@@ -1612,17 +1701,25 @@ mod tests {
         .unwrap();
         fs::write(test.store.by_id(&third.snapshot.id), b"\xff../../x").unwrap();
         for record in &records {
-            assert_eq!(test.store.record(&record.snapshot.id).unwrap(), *record);
+            assert_eq!(
+                test.store
+                    .record(&Operation::unbounded(), &record.snapshot.id)
+                    .unwrap(),
+                *record
+            );
         }
         let unknown = SnapshotId::random();
-        let error = test.store.record(&unknown).unwrap_err();
+        let error = test
+            .store
+            .record(&Operation::unbounded(), &unknown)
+            .unwrap_err();
         assert!(matches!(error, StoreError::UnknownSnapshot { id } if id == unknown));
     }
 
     #[test]
     fn a_record_of_a_newer_version_is_left_alone() {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let worktree = test.add_tree(&pack, &[("a", "1")]);
         let mut record = record_of(worktree, None, Label::MANUAL);
         record.version = RECORD_VERSION + 1;
@@ -1633,10 +1730,16 @@ mod tests {
             staged: Vec::new(),
             named: None,
         };
-        let snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
-        let error = test.store.record(&snapshot.id).unwrap_err();
+        let snapshot = test
+            .store
+            .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
+            .unwrap();
+        let error = test
+            .store
+            .record(&Operation::unbounded(), &snapshot.id)
+            .unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::Unsupported, "{error}");
-        let scanned = test.store.scan().unwrap();
+        let scanned = test.store.scan(&Operation::unbounded()).unwrap();
         assert!(scanned[0].1.is_err());
         assert_eq!(scanned[0].0.commit.to_string(), snapshot.reference);
     }
@@ -1649,7 +1752,7 @@ mod tests {
             .collect();
         let ids = [records[0].snapshot.id.clone(), SnapshotId::random()];
         for _ in 0..2 {
-            test.store.forget(&ids).unwrap();
+            test.store.forget(&Operation::unbounded(), &ids).unwrap();
         }
         assert_eq!(test.reopened().snapshots().unwrap(), records[1..]);
         assert!(!test.store.by_id(&ids[0]).exists());
@@ -1668,17 +1771,26 @@ mod tests {
         let sound = test.publish(&owner("s", "r"), &[("a", "2")]);
         fs::remove_file(pack).unwrap();
         let store = test.reopened();
-        assert!(is_corrupt(&store.record(&broken.snapshot.id)));
+        assert!(is_corrupt(
+            &store.record(&Operation::unbounded(), &broken.snapshot.id)
+        ));
         assert!(is_corrupt(&store.snapshots()));
-        assert_eq!(store.record(&sound.snapshot.id).unwrap(), sound);
-        store.forget(&[broken.snapshot.id]).unwrap();
+        assert_eq!(
+            store
+                .record(&Operation::unbounded(), &sound.snapshot.id)
+                .unwrap(),
+            sound
+        );
+        store
+            .forget(&Operation::unbounded(), &[broken.snapshot.id])
+            .unwrap();
         assert_eq!(store.snapshots().unwrap(), [sound]);
     }
 
     #[test]
     fn blobs_of_every_size_come_back_and_their_sizes_are_known() {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let large = noise(MAX_HELD_BYTES as usize + 1, 1);
         let streamed = pack.add_stream(large.len() as u64, &mut large.as_slice());
         assert!(matches!(streamed, Ok(Streamed::Stored(_))));
@@ -1698,8 +1810,14 @@ mod tests {
             assert!(store.contains(&id).unwrap());
         }
         let small = blob_id(b"small");
-        assert!(is_corrupt(&store.read(&small, 4)), "the limit");
-        assert!(is_corrupt(&store.tree(&small)), "no tree");
+        assert!(
+            is_corrupt(&store.read(&Operation::unbounded(), &small, 4)),
+            "the limit"
+        );
+        assert!(
+            is_corrupt(&store.tree(&Operation::unbounded(), &small)),
+            "no tree"
+        );
         assert!(is_corrupt(&store.blob_size(&worktree)), "no blob");
         assert!(is_corrupt(&content(&store, &worktree)), "no blob");
         let error = content(&store, &blob_id(b"absent")).unwrap_err();
@@ -1709,7 +1827,7 @@ mod tests {
     #[test]
     fn a_flipped_bit_is_never_served() {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let large = noise(MAX_HELD_BYTES as usize + 1, 1);
         let files = [("small", &noise(500, 2)), ("large", &large)];
         let worktree = test.add_tree(&pack, &files);
@@ -1740,7 +1858,7 @@ mod tests {
         let bytes = noise(1000, 1);
         let id = blob_id(&bytes);
         for n in 0..2 {
-            let pack = test.store.writer().unwrap();
+            let pack = test.store.writer(&Operation::unbounded()).unwrap();
             pack.add(ObjectKind::Blob, id, &bytes).unwrap();
             let other = noise(100 + n, 3);
             pack.add(ObjectKind::Blob, blob_id(&other), &other).unwrap();
@@ -1752,7 +1870,13 @@ mod tests {
             broken[500] ^= 1;
             replace(&damaged, &broken);
             assert!(content(&test.reopened(), &id).unwrap() == bytes);
-            assert!(test.reopened().read(&id, 1000).unwrap().1 == bytes);
+            assert!(
+                test.reopened()
+                    .read(&Operation::unbounded(), &id, 1000)
+                    .unwrap()
+                    .1
+                    == bytes
+            );
             replace(&damaged, &original);
         }
     }
@@ -1767,7 +1891,7 @@ mod tests {
             .collect();
         assert_eq!(reader.snapshots().unwrap(), records);
         assert_eq!(test.packs().len(), 60);
-        test.store.collect().unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert_eq!(test.packs().len(), 1);
         assert_eq!(
             reader.snapshots().unwrap(),
@@ -1800,13 +1924,21 @@ mod tests {
     #[test]
     fn what_is_missing_is_told_sorted_and_once() {
         let test = TestStore::new();
-        assert_eq!(test.store.missing(Vec::new()).unwrap(), []);
+        assert_eq!(
+            test.store
+                .missing(&Operation::unbounded(), Vec::new())
+                .unwrap(),
+            []
+        );
         test.publish(&owner("s", "r"), &[("a", "1")]);
         let (there, absent) = (blob_id(b"1"), [blob_id(b"2"), blob_id(b"3")]);
         let wanted = vec![absent[1], there, absent[0], absent[1], there];
         let mut expected = absent.to_vec();
         expected.sort();
-        assert_eq!(test.store.missing(wanted).unwrap(), expected);
+        assert_eq!(
+            test.store.missing(&Operation::unbounded(), wanted).unwrap(),
+            expected
+        );
     }
 
     #[test]
@@ -1819,7 +1951,10 @@ mod tests {
         );
         let new = test.publish(&owner("s", "r"), &[("d/a", "1"), ("d/b", "4"), ("f", "5")]);
         let (old, new) = (tree(&old), tree(&new));
-        let changes = test.store.tree_changes(Some(old), Some(new)).unwrap();
+        let changes = test
+            .store
+            .tree_changes(&Operation::unbounded(), Some(old), Some(new))
+            .unwrap();
         let paths: Vec<_> = changes.iter().map(|c| c.path.to_string()).collect();
         assert_eq!(paths, ["d/b", "e/c", "f"]);
         let theirs = test.git(&[
@@ -1830,16 +1965,34 @@ mod tests {
             &new.to_string(),
         ]);
         assert_eq!(theirs.lines().collect::<Vec<_>>(), paths);
-        let all = test.store.tree_changes(None, Some(new)).unwrap();
-        assert_eq!(all.len(), test.store.tree_paths(&new).unwrap().len());
+        let all = test
+            .store
+            .tree_changes(&Operation::unbounded(), None, Some(new))
+            .unwrap();
+        assert_eq!(
+            all.len(),
+            test.store
+                .tree_paths(&Operation::unbounded(), &new)
+                .unwrap()
+                .len()
+        );
         let path = RelPath::new("d/b").unwrap();
-        let found = test.store.entry_at(&new, &path).unwrap().unwrap();
+        let found = test
+            .store
+            .entry_at(&Operation::unbounded(), &new, &path)
+            .unwrap()
+            .unwrap();
         assert_eq!(found.id, blob_id(b"4"));
-        assert_eq!(test.store.tree_changes(Some(old), Some(old)).unwrap(), []);
+        assert_eq!(
+            test.store
+                .tree_changes(&Operation::unbounded(), Some(old), Some(old))
+                .unwrap(),
+            []
+        );
         let empty = test.publish(&owner("s", "r"), NO_FILES);
         let gone = test
             .store
-            .tree_changes(Some(new), Some(tree(&empty)))
+            .tree_changes(&Operation::unbounded(), Some(new), Some(tree(&empty)))
             .unwrap();
         assert!(gone.iter().all(|c| c.new.is_none()) && gone.len() == 3);
     }

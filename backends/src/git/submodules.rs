@@ -12,6 +12,7 @@ use crate::git::object_id::sha1;
 use crate::git::repository::{self, Probe, UserRepository};
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::worktree::stat_cache::{Directories, StatCache, Submodule};
 use crate::worktree::walk::Walked;
@@ -61,6 +62,7 @@ pub(crate) fn standing(
 /// `ours` was captured at `workspace`, with these `directories`. What cannot be read, or is not the
 /// submodule's own repository, is not as committed.
 pub(crate) fn is_as_committed(
+    op: &Operation,
     trees: &dyn Trees,
     ours: ObjectId,
     workspace: &Path,
@@ -79,15 +81,15 @@ pub(crate) fn is_as_committed(
         path: RelPath::root(),
         ours,
     };
-    let Some(mut waiting) = checkouts(trees, &whole, repository, theirs, &of_index) else {
+    let Some(mut waiting) = checkouts(op, trees, &whole, repository, theirs, &of_index) else {
         return false;
     };
     while let Some((checkout, commit)) = waiting.pop() {
         let path = workspace.join(checkout.path.as_path());
-        let Some((repository, tree)) = checked_out(&path, commit) else {
+        let Some((repository, tree)) = checked_out(op, &path, commit) else {
             return false;
         };
-        match checkouts(trees, &checkout, &repository, tree, &of_submodule) {
+        match checkouts(op, trees, &checkout, &repository, tree, &of_submodule) {
             Some(below) => waiting.extend(below),
             None => return false,
         }
@@ -106,6 +108,7 @@ struct Checkout {
 /// if the trees differ in anything else. `is_empty` says whether there is a directory at a path that
 /// `ours` has nothing at.
 fn checkouts(
+    op: &Operation,
     trees: &dyn Trees,
     checkout: &Checkout,
     repository: &UserRepository,
@@ -119,12 +122,12 @@ fn checkouts(
             continue;
         }
         let mut ours: BTreeMap<Vec<u8>, TreeItem> = trees
-            .tree(&ours)
+            .tree(op, &ours)
             .ok()?
             .into_iter()
             .map(|item| (item.name.clone(), item))
             .collect();
-        let (kind, bytes) = repository.read_object(theirs, MAX_TREE_BYTES).ok()??;
+        let (kind, bytes) = repository.read_object(op, theirs, MAX_TREE_BYTES).ok()??;
         if kind != ObjectKind::Tree {
             return None;
         }
@@ -150,7 +153,11 @@ fn checkouts(
 }
 
 /// The repository whose work tree is `path`, and the tree of its HEAD, if that is `commit`.
-fn checked_out(path: &Path, commit: ObjectId) -> Option<(UserRepository, ObjectId)> {
+fn checked_out(
+    op: &Operation,
+    path: &Path,
+    commit: ObjectId,
+) -> Option<(UserRepository, ObjectId)> {
     let Ok(Probe::Found(repository)) = repository::probe(path) else {
         return None;
     };
@@ -158,6 +165,6 @@ fn checked_out(path: &Path, commit: ObjectId) -> Option<(UserRepository, ObjectI
     if repository.work_tree() != path || head.commit() != Some(commit) {
         return None;
     }
-    let tree = repository.head_tree(&head).ok()??;
+    let tree = repository.head_tree(op, &head).ok()??;
     Some((*repository, tree))
 }

@@ -14,6 +14,7 @@ use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{ItemKind, TreeItem};
 use crate::host_rules::HostRules;
 use crate::ignore_rules::{IgnoreStack, RuleFile};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::Node;
@@ -81,24 +82,26 @@ impl<'a> TreeRules<'a> {
     /// index has it plays no part.
     pub(super) fn omits(
         &self,
+        op: &Operation,
         path: &RelPath,
     ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
-        self.omits_at(path, false)
+        self.omits_at(op, path, false)
     }
 
     /// The rule by which `path` was left out, if it was by one: `omission` is its own, or that of a
     /// directory above it.
     pub(super) fn of_omission(
         &self,
+        op: &Operation,
         path: &RelPath,
         omission: &Omission,
     ) -> Result<Option<String>, StoreError> {
         // A regular file has a size. Of a link, which has none, no rule for directories is true.
         let is_file = omission.path == *path && omission.bytes.is_some();
         let found = match is_file {
-            true => self.omits(path)?,
-            false => match self.omits_at(path, true)? {
-                None => self.omits(path)?,
+            true => self.omits(op, path)?,
+            false => match self.omits_at(op, path, true)? {
+                None => self.omits(op, path)?,
                 found => found,
             },
         };
@@ -108,6 +111,7 @@ impl<'a> TreeRules<'a> {
     /// As [`TreeRules::omits`], for a path that may be a directory.
     pub(super) fn omits_at(
         &self,
+        op: &Operation,
         path: &RelPath,
         is_directory: bool,
     ) -> Result<Option<(OmissionReason, Option<String>)>, StoreError> {
@@ -118,7 +122,7 @@ impl<'a> TreeRules<'a> {
             return Ok(Some((OmissionReason::Excluded, Some(rule))));
         }
         let failure = RefCell::new(None);
-        let rules_of = |directory: &RelPath| match self.rule_file(directory) {
+        let rules_of = |directory: &RelPath| match self.rule_file(op, directory) {
             Ok(file) => file,
             Err(error) => {
                 failure.borrow_mut().get_or_insert(error);
@@ -137,17 +141,25 @@ impl<'a> TreeRules<'a> {
         }))
     }
 
-    fn rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
+    fn rule_file(
+        &self,
+        op: &Operation,
+        directory: &RelPath,
+    ) -> Result<Option<RuleFile>, StoreError> {
         if let Some(file) = self.read.borrow().get(directory) {
             return Ok(file.clone());
         }
-        let file = self.read_rule_file(directory)?;
+        let file = self.read_rule_file(op, directory)?;
         let mut read = self.read.borrow_mut();
         read.insert(directory.clone(), file.clone());
         Ok(file)
     }
 
-    fn read_rule_file(&self, directory: &RelPath) -> Result<Option<RuleFile>, StoreError> {
+    fn read_rule_file(
+        &self,
+        op: &Operation,
+        directory: &RelPath,
+    ) -> Result<Option<RuleFile>, StoreError> {
         let path = directory.join(b".gitignore");
         let origin = path.to_string();
         if let Some(cache) = self.cache {
@@ -157,17 +169,18 @@ impl<'a> TreeRules<'a> {
             let Some(entry) = cache.entry(&path).filter(|e| e.is_captured()) else {
                 return Ok(None);
             };
-            return self.parsed(origin, entry.entry());
+            return self.parsed(op, origin, entry.entry());
         }
         let Some(tree) = &self.tree else {
             return Ok(None);
         };
-        match tree.at(&path)? {
+        match tree.at(op, &path)? {
             Some(TreeItem {
                 kind: ItemKind::Entry(kind),
                 id,
                 ..
             }) => self.parsed(
+                op,
                 origin,
                 Entry {
                     kind,
@@ -178,12 +191,17 @@ impl<'a> TreeRules<'a> {
         }
     }
 
-    fn parsed(&self, origin: String, entry: Entry) -> Result<Option<RuleFile>, StoreError> {
+    fn parsed(
+        &self,
+        op: &Operation,
+        origin: String,
+        entry: Entry,
+    ) -> Result<Option<RuleFile>, StoreError> {
         let id = sha1(&entry.id).expect("trees of git's hold ids of git's");
         if entry.kind == EntryKind::Symlink || self.store.blob_size(&id)? > MAX_RULE_FILE_BYTES {
             return Ok(None);
         }
-        let (_, text) = self.store.read(&id, MAX_RULE_FILE_BYTES)?;
+        let (_, text) = self.store.read(op, &id, MAX_RULE_FILE_BYTES)?;
         Ok(Some(RuleFile::parse(origin, &text)))
     }
 }
@@ -213,15 +231,20 @@ impl Compared for StoredSide<'_> {
         self.record
     }
 
-    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
-        node_in(self.store, &self.tree, path)
+    fn node(&self, op: &Operation, path: &RelPath) -> Result<Option<Node>, StoreError> {
+        node_in(op, self.store, &self.tree, path)
     }
 
-    fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError> {
-        self.store.tree_paths(&self.tree)
+    fn entries(&self, op: &Operation) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+        self.store.tree_paths(op, &self.tree)
     }
 
-    fn leaves_out(&self, path: &RelPath, is_directory: bool) -> Result<bool, StoreError> {
-        Ok(self.rules.omits_at(path, is_directory)?.is_some())
+    fn leaves_out(
+        &self,
+        op: &Operation,
+        path: &RelPath,
+        is_directory: bool,
+    ) -> Result<bool, StoreError> {
+        Ok(self.rules.omits_at(op, path, is_directory)?.is_some())
     }
 }

@@ -7,8 +7,9 @@ use crate::git::object_id::sha1;
 use crate::git::store::Names;
 use crate::git::tree_object::{self, ItemKind, RawItem};
 use crate::git::{ObjectId, ObjectKind};
-use crate::interrupt::Pace;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
+use crate::pace::Pace;
 use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::tree::ContentId;
@@ -44,6 +45,7 @@ pub(crate) enum Compare {
 /// `submodules` are all that the index has. One with a commit is named in the tree of the directory
 /// above it if nothing in its own is captured; its name is none of a captured file's.
 pub(crate) fn build<'a>(
+    op: &Operation,
     delta: &mut Delta,
     before: &Directories,
     doubtful: impl IntoIterator<Item = &'a RelPath>,
@@ -72,7 +74,7 @@ pub(crate) fn build<'a>(
     // What is captured below a submodule decides, and no directory says whether that has changed.
     named.keys().for_each(|path| stale.add(path.clone()));
     let mut new = HashMap::new();
-    let mut pace = Pace::default();
+    let mut pace = Pace::of(op);
     while let Some(level) = stale.deepest() {
         let state = State {
             delta,
@@ -81,7 +83,7 @@ pub(crate) fn build<'a>(
             compares: beyond.is_some(),
         };
         let made = in_parts(&level, DIRECTORIES_PER_THREAD, |part| {
-            let mut pace = Pace::default();
+            let mut pace = Pace::of(op);
             let tree = |path| pace.step().map(|()| state.tree(path));
             part.iter().map(tree).collect::<Result<Vec<_>, _>>()
         });
@@ -287,11 +289,15 @@ impl State<'_> {
 
 /// The ids of all trees, that of the workspace left out, and of all files that the tree of the
 /// workspace names, about `files` of them. `None` if it is deeper than a tree may be.
-pub(crate) fn named(directories: &Directories, files: u64) -> Result<Option<Names>, Interrupted> {
+pub(crate) fn named(
+    op: &Operation,
+    directories: &Directories,
+    files: u64,
+) -> Result<Option<Names>, Interrupted> {
     let files = usize::try_from(files).unwrap_or_default();
     let mut named = Vec::with_capacity(directories.len() + files);
     let mut level = vec![RelPath::root()];
-    let mut pace = Pace::default();
+    let mut pace = Pace::of(op);
     for _ in 0..tree_object::MAX_DEPTH {
         if level.is_empty() {
             return Ok(Some(Names {
@@ -442,7 +448,15 @@ mod tests {
     /// `files` after `before`, with their trees, all of which come into `contents`.
     fn made(before: &Directories, files: &Files, contents: &mut Contents) -> (Delta, Trees) {
         let mut delta = delta(before, files);
-        let trees = build(&mut delta, before, [], &BTreeMap::new(), Compare::Yes).unwrap();
+        let trees = build(
+            &Operation::unbounded(),
+            &mut delta,
+            before,
+            [],
+            &BTreeMap::new(),
+            Compare::Yes,
+        )
+        .unwrap();
         let new = trees.new.iter();
         contents.extend(new.map(|(id, content)| (*id, content.clone())));
         (delta, trees)

@@ -12,6 +12,7 @@ use super::directory::{Create, open_below, open_directory, read_file};
 use super::put_error::PutError;
 use super::repository::Settings;
 use crate::git::repository::split;
+use crate::operation::Operation;
 
 /// The most that is read of a HEAD, or of the path of a work tree.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -22,31 +23,35 @@ const LINKED: &str = "worktrees";
 /// The branches that work trees other than that of `git_dir` have checked out, or take for theirs while they rebase or
 /// bisect, with the directory of each: those that `git branch -D` refuses for them. What cannot be read of one is left
 /// out: nothing depends on it but what people are advised to do.
-pub(super) fn taken_elsewhere(common_dir: &Path, git_dir: &Path) -> BTreeMap<String, PathBuf> {
-    let linked = linked(common_dir).unwrap_or_default();
+pub(super) fn taken_elsewhere(
+    op: &Operation,
+    common_dir: &Path,
+    git_dir: &Path,
+) -> BTreeMap<String, PathBuf> {
+    let linked = linked(op, common_dir).unwrap_or_default();
     let linked = linked
         .into_iter()
         .map(|name| common_dir.join(LINKED).join(name));
-    let main = (!is_bare(common_dir)).then(|| common_dir.to_owned());
+    let main = (!is_bare(op, common_dir)).then(|| common_dir.to_owned());
     let others = main.into_iter().chain(linked);
     let others = others.filter(|other| other != git_dir);
     let branches = |other: PathBuf| {
-        let tree = work_tree_of(&other, common_dir);
-        let branches = branches_of(&other).into_iter();
+        let tree = work_tree_of(op, &other, common_dir);
+        let branches = branches_of(op, &other).into_iter();
         branches.map(move |branch| (branch, tree.clone()))
     };
     others.flat_map(branches).collect()
 }
 
 /// Whether the repository has no work tree but linked ones: what its HEAD names is checked out nowhere then.
-fn is_bare(common_dir: &Path) -> bool {
-    let own = read(common_dir, "config").unwrap_or_default();
+fn is_bare(op: &Operation, common_dir: &Path) -> bool {
+    let own = read(op, common_dir, "config").unwrap_or_default();
     Settings::of_text(&own).is_on("core", "bare") == Some(true)
 }
 
-fn linked(common_dir: &Path) -> Result<Vec<OsString>, PutError> {
+fn linked(op: &Operation, common_dir: &Path) -> Result<Vec<OsString>, PutError> {
     let common = open_directory(common_dir)?;
-    let opened = open_below(common.as_fd(), LINKED, Create::No)
+    let opened = open_below(op, common.as_fd(), LINKED, Create::No)
         .ok()
         .flatten();
     let entries = opened.and_then(|opened| Dir::read_from(opened).ok());
@@ -56,8 +61,8 @@ fn linked(common_dir: &Path) -> Result<Vec<OsString>, PutError> {
 }
 
 /// The branches that a work tree has checked out, or goes back to when it has rebased or bisected.
-fn branches_of(git_dir: &Path) -> Vec<String> {
-    let text = |name: &str| String::from_utf8(read(git_dir, name)?).ok();
+fn branches_of(op: &Operation, git_dir: &Path) -> Vec<String> {
+    let text = |name: &str| String::from_utf8(read(op, git_dir, name)?).ok();
     let head = text("HEAD");
     let head = head.as_deref().and_then(|head| head.strip_prefix("ref:"));
     let rebased = ["rebase-merge/head-name", "rebase-apply/head-name"].map(text);
@@ -75,10 +80,10 @@ fn branches_of(git_dir: &Path) -> Vec<String> {
     all.filter(|name| name.starts_with("refs/heads/")).collect()
 }
 
-fn work_tree_of(git_dir: &Path, common_dir: &Path) -> PathBuf {
+fn work_tree_of(op: &Operation, git_dir: &Path, common_dir: &Path) -> PathBuf {
     let link = match git_dir == common_dir {
         true => git_dir.to_owned(),
-        false => match read(git_dir, "gitdir") {
+        false => match read(op, git_dir, "gitdir") {
             Some(text) => git_dir.join(OsString::from_vec(text.trim_ascii_end().to_vec())),
             None => return git_dir.to_owned(),
         },
@@ -90,10 +95,10 @@ fn work_tree_of(git_dir: &Path, common_dir: &Path) -> PathBuf {
 }
 
 /// What a file below a git directory has.
-fn read(git_dir: &Path, name: &str) -> Option<Vec<u8>> {
+fn read(op: &Operation, git_dir: &Path, name: &str) -> Option<Vec<u8>> {
     let opened = open_directory(git_dir).ok()?;
     let (above, leaf) = split(name);
-    let opened = open_below(opened.as_fd(), above, Create::No).ok()??;
+    let opened = open_below(op, opened.as_fd(), above, Create::No).ok()??;
     let read = read_file(opened.as_fd(), leaf.as_bytes(), MAX_BYTES, git_dir);
     read.ok().flatten()
 }
@@ -107,7 +112,10 @@ mod tests {
     fn each_work_tree_but_ones_own_has_its_branch_checked_out() {
         let git = TestRepository::with_commit();
         let (common, tree) = (git.path.join(".git"), git.beside("linked"));
-        assert_eq!(taken_elsewhere(&common, &common), BTreeMap::new());
+        assert_eq!(
+            taken_elsewhere(&Operation::unbounded(), &common, &common),
+            BTreeMap::new()
+        );
         let path = tree.to_str().unwrap();
         git.git(&["worktree", "add", "-q", "-b", "side", path]);
         git.git(&[
@@ -118,10 +126,16 @@ mod tests {
             git.beside("detached").to_str().unwrap(),
         ]);
         let side = BTreeMap::from([("refs/heads/side".to_owned(), tree)]);
-        assert_eq!(taken_elsewhere(&common, &common), side);
+        assert_eq!(
+            taken_elsewhere(&Operation::unbounded(), &common, &common),
+            side
+        );
         let main = BTreeMap::from([("refs/heads/main".to_owned(), git.path.clone())]);
         let own = common.join("worktrees/linked");
-        assert_eq!(taken_elsewhere(&common, &own), main);
+        assert_eq!(
+            taken_elsewhere(&Operation::unbounded(), &common, &own),
+            main
+        );
     }
 
     // git refuses to remove them, and a command that moves the ref does not
@@ -166,7 +180,11 @@ mod tests {
                 assert!(!refused.status.success(), "{file}: {branch}");
                 taken.insert((*branch).to_owned(), tree.clone());
             }
-            assert_eq!(taken_elsewhere(&common, &common), taken, "{file}");
+            assert_eq!(
+                taken_elsewhere(&Operation::unbounded(), &common, &common),
+                taken,
+                "{file}"
+            );
         }
     }
 
@@ -188,7 +206,10 @@ mod tests {
         ];
         git.git_in(&bare, &add);
         let own = bare.join("worktrees/linked");
-        assert_eq!(taken_elsewhere(&bare, &own), BTreeMap::new());
+        assert_eq!(
+            taken_elsewhere(&Operation::unbounded(), &bare, &own),
+            BTreeMap::new()
+        );
         git.git_in(&tree, &["branch", "-D", "main"]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::backend::SnapshotOptions;
+use crate::bulk::Bulk;
 use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
 use crate::codec::TooLong;
 use crate::coverage::Coverage;
@@ -17,7 +18,7 @@ use crate::hash::limit::Limit;
 use crate::hash::manifest::{Listing, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
-use crate::interrupt::{self, Bulk};
+use crate::operation::Operation;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -25,7 +26,6 @@ use crate::record::{RECORD_VERSION, Record};
 use crate::remains;
 use crate::restore::{Captured, Publish};
 use crate::retain::RetainContent;
-use crate::room;
 use crate::search::Search;
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::snapshot_error::SnapshotError;
@@ -50,8 +50,8 @@ pub(crate) struct HashCapture {
 }
 
 impl HashCapture {
-    pub(super) fn manifest(&self) -> &Manifest {
-        let listed = || Listing::of(&self.cache.directories).to_manifest();
+    pub(super) fn manifest(&self, op: &Operation) -> &Manifest {
+        let listed = || Listing::of(op, &self.cache.directories).to_manifest();
         self.manifest.get_or_init(listed)
     }
 }
@@ -69,6 +69,7 @@ impl Captured for HashCapture {
 
 /// A capture that is to be made.
 pub(super) struct Request<'a> {
+    pub(super) op: &'a Operation,
     pub(super) workspace: &'a LockedWorkspace,
     pub(super) options: &'a SnapshotOptions,
     pub(super) publish: Publish,
@@ -123,12 +124,12 @@ struct Listed {
 impl Request<'_> {
     /// Captures, and publishes if that is wanted.
     pub(super) fn carry_out(&self) -> Result<HashCapture, SnapshotError> {
-        self.options.interrupt.during(|| {
-            // What is about to go is neither counted nor relied on.
-            remains::wait_for(self.workspace.store_path())?;
-            let room = self.options.room(self.workspace)?;
-            room::within(room, || self.captured().map_err(crate::backend::cause_of))
-        })
+        // What is about to go is neither counted nor relied on.
+        remains::wait_for(self.op, self.workspace.store_path())?;
+        let op = &self.op.within(self.options.quota(self.op, self.workspace)?);
+        let within = Request { op, ..*self };
+        let captured = within.captured();
+        captured.map_err(|error| crate::backend::cause_of(op, error))
     }
 
     fn captured(&self) -> Result<HashCapture, SnapshotError> {
@@ -149,7 +150,7 @@ impl Request<'_> {
         for way in ways {
             if let Some(capture) = self.capture(&store, *way)? {
                 if ways.len() > 1 {
-                    store.note_above_limit(!way.has_content());
+                    store.note_above_limit(self.op, !way.has_content());
                 }
                 return Ok(capture);
             }
@@ -168,7 +169,7 @@ impl Request<'_> {
                 context: "the workspace could not be opened".to_owned(),
                 source,
             })?;
-        store.create().map_err(StoreError::from)?;
+        store.create(self.op).map_err(StoreError::from)?;
         if self.publish == Publish::Yes && store.has(&self.options.id) {
             return Err(SnapshotError::taken(&self.options.id));
         }
@@ -179,29 +180,29 @@ impl Request<'_> {
             Way::Digests | Way::DigestsAbove(_) | Way::Content => None,
         };
         let purged = Purged::of(self.workspace)?;
-        let sink = HashSink::new(keeps.then_some(&store.content), &purged)
+        let sink = HashSink::new(self.op, keeps.then_some(&store.content), &purged)
             .limited_to(limit.as_ref())
             .removed_by(self.workspace.remover());
         let found = self.look(&root, &rules, &sink, &purged, way);
         if limit.as_ref().is_some_and(Limit::is_passed) {
-            interrupt::check()?;
+            self.op.check()?;
             return Ok(None);
         }
         let found = found?;
         let cache = Arc::clone(found.closing.cache());
         if let Way::DigestsAbove(limit) = way
-            && !store.content.lacks_more_than(limit, &cache)?
+            && !store.content.lacks_more_than(self.op, limit, &cache)?
         {
             return Ok(None);
         }
-        let listing = LazyCell::new(|| Listing::of(&cache.directories));
+        let listing = LazyCell::new(|| Listing::of(self.op, &cache.directories));
         let is_written = self.publish == Publish::Yes && found.closing.is_changed();
         let listed = listed(&found.closing, &listing, is_written)?;
         let record = self.record_of(&root, way, &found, listed.reference.clone(), started)?;
         if self.publish == Publish::Yes {
             let arrived = sink.publish()?;
             if !arrived.is_empty() || (keeps && !is_vouched_for) {
-                store.content.vouch();
+                store.content.vouch(self.op);
             }
             self.publish(store, &record, found.closing, listed, &listing)?;
             arrived.keep();
@@ -220,7 +221,7 @@ impl Request<'_> {
         let is_vouched_for = store.content.is_vouched_for()?;
         let cache_path = self.workspace.store_path().join(CONTENT_STAT_CACHE);
         if !is_vouched_for && cache_path.exists() {
-            durable::remove_file(&cache_path)?;
+            durable::remove_file(self.op, &cache_path)?;
         }
         Ok(is_vouched_for)
     }
@@ -245,31 +246,34 @@ impl Request<'_> {
             way.cache_file(),
             usage,
         );
-        let base = Bulk::new(base);
-        interrupt::check()?;
+        let base = Bulk::new(self.op, base);
+        self.op.check()?;
         let basis = basis(self.options, purged);
         let mut scope = base.scope(root, self.options.watch, usage, basis, &[]);
-        let walked = Bulk::new(walk::search(
-            root,
-            rules,
-            sink,
-            &mut scope,
-            WalkOptions {
-                cache: &base.cache,
-                // No index tells it of anything.
-                seeds: &Seeds::default(),
-                absent: &base.absent,
-                only: None,
-                watch: None,
-                max_untracked_file_bytes: self.options.max_untracked_file_bytes,
-                max_files: self.options.max_files,
-                interrupt: &self.options.interrupt,
-                progress: self.options.progress.as_deref(),
-                is_purged: &|id| purged.contains(id),
-            },
-        )?);
-        interrupt::check()?;
-        closed(base.into_inner(), scope, walked)
+        let walked = Bulk::new(
+            self.op,
+            walk::search(
+                root,
+                rules,
+                sink,
+                &mut scope,
+                WalkOptions {
+                    cache: &base.cache,
+                    // No index tells it of anything.
+                    seeds: &Seeds::default(),
+                    absent: &base.absent,
+                    only: None,
+                    watch: None,
+                    max_untracked_file_bytes: self.options.max_untracked_file_bytes,
+                    max_files: self.options.max_files,
+                    op: self.op,
+                    progress: self.options.progress.as_deref(),
+                    is_purged: &|id| purged.contains(id),
+                },
+            )?,
+        );
+        self.op.check()?;
+        closed(self.op, base.into_inner(), scope, walked)
     }
 
     fn record_of(
@@ -292,12 +296,8 @@ impl Request<'_> {
             options.captured_at,
         );
         snapshot.omissions = found.omissions.clone();
-        snapshot.nested_repositories = nested::look_at(
-            root,
-            workspace.memory(),
-            snapshot.omissions(),
-            &options.interrupt,
-        )?;
+        snapshot.nested_repositories =
+            nested::look_at(self.op, root, workspace.memory(), snapshot.omissions())?;
         hard_links::note(&mut snapshot, found.walked.links.clone());
         let reason = self.instead_of_git;
         let tally = found.closing.tally();
@@ -334,27 +334,38 @@ impl Request<'_> {
     ) -> Result<(), SnapshotError> {
         let Listed { proof, encoded, .. } = listed;
         let manifest = || encoded.unwrap_or_else(|| listing.encode());
-        let publish = || store.publish(record, proof, manifest);
+        let publish = || store.publish(self.op, record, proof, manifest);
         let (staged, published) = match is_large(&closing) && closing.is_changed() {
-            true => parallel::both(|| closing.stage(self.workspace.store_path()), publish),
+            true => parallel::both(
+                || closing.stage(self.op, self.workspace.store_path()),
+                publish,
+            ),
             false => (None, publish()),
         };
         closing.note_inventory(Inventory {
             reference: record.snapshot.reference.clone(),
             proof: published?,
         });
-        // It is there, so a wish to stop comes too late.
-        interrupt::to_the_end(|| {
-            closing
-                .into_inner()
-                .keep(self.workspace.memory(), self.workspace.store_path(), staged)
-        });
+        // It is there, so a cancellation comes too late.
+        let op = &self.op.to_its_end();
+        let closing = closing.into_inner();
+        closing.keep(
+            op,
+            self.workspace.memory(),
+            self.workspace.store_path(),
+            staged,
+        );
         Ok(())
     }
 }
 
 /// Ends the look at a workspace.
-fn closed(base: Base, scope: Scope, mut walked: Bulk<Walked>) -> Result<Found, SnapshotError> {
+fn closed(
+    op: &Operation,
+    base: Base,
+    scope: Scope,
+    mut walked: Bulk<Walked>,
+) -> Result<Found, SnapshotError> {
     let omissions = walked.omissions.values().cloned().collect();
     let search = scope.search;
     let outcome = Outcome {
@@ -365,8 +376,8 @@ fn closed(base: Base, scope: Scope, mut walked: Bulk<Walked>) -> Result<Found, S
         std::mem::take(&mut walked.delta),
         std::mem::take(&mut walked.omissions),
     );
-    let closing = Bulk::new(base.close(scope, delta, omitted, false, outcome));
-    interrupt::check()?;
+    let closing = Bulk::new(op, base.close(scope, delta, omitted, false, outcome));
+    op.check()?;
     Ok(Found {
         closing,
         walked,

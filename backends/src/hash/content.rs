@@ -18,7 +18,7 @@ use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::hash::limit::{Limit, Room};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::purge::{Proof, Purged};
 use crate::regular_file::open_regular;
@@ -45,8 +45,8 @@ impl ContentStore {
         Self { directory }
     }
 
-    pub(crate) fn create(&self) -> Result<(), PathError> {
-        make_private(&self.directory)
+    pub(crate) fn create(&self, op: &Operation) -> Result<(), PathError> {
+        make_private(op, &self.directory)
     }
 
     pub(crate) fn is_made(&self) -> bool {
@@ -65,12 +65,12 @@ impl ContentStore {
     }
 
     /// Notes what is there for the next capture, which relies on nothing that is not noted. Best effort.
-    pub(crate) fn vouch(&self) {
+    pub(crate) fn vouch(&self, op: &Operation) {
         let path = self.vouched_path();
         let noted = shards::stamp_of(&self.directory)
-            .and_then(|stamp| durable::replace_unsynced(&path, stamp.as_bytes()));
+            .and_then(|stamp| durable::replace_unsynced(op, &path, stamp.as_bytes()));
         if noted.is_err() {
-            let _ = durable::remove_file(&path);
+            let _ = durable::remove_file(op, &path);
         }
     }
 
@@ -95,6 +95,7 @@ impl ContentStore {
     /// Whether more than `max_bytes` of what `cache` has would be new here, each content counted once.
     pub(crate) fn lacks_more_than(
         &self,
+        op: &Operation,
         max_bytes: u64,
         cache: &StatCache,
     ) -> Result<bool, StoreError> {
@@ -105,7 +106,7 @@ impl ContentStore {
         let contents: BTreeSet<(u64, [u8; 32])> = contents.collect();
         let mut new = 0u64;
         for (size, digest) in contents.iter().rev() {
-            interrupt::check()?;
+            op.check()?;
             if !self.contains_all(digest, *size) {
                 new = new.saturating_add(*size);
             }
@@ -133,16 +134,18 @@ impl ContentStore {
     /// which comes after they were written: `out` is the caller's own, and unpublished.
     pub(crate) fn write_to(
         &self,
+        op: &Operation,
         id: &ContentId,
         out: &mut dyn Write,
     ) -> Result<u64, ContentError> {
         let digest = own(id)?;
-        self.read(&self.path(&digest), &digest, out)
+        self.read(op, &self.path(&digest), &digest, out)
     }
 
     /// As [`ContentStore::write_to`], from a file that need not have its name yet.
     fn read(
         &self,
+        op: &Operation,
         path: &Path,
         digest: &[u8; 32],
         out: &mut dyn Write,
@@ -160,7 +163,7 @@ impl ContentStore {
         let mut piece = vec![0; 256 * 1024];
         let mut total = 0;
         loop {
-            interrupt::check().map_err(StoreError::from)?;
+            op.check().map_err(StoreError::from)?;
             let n = file
                 .read(&mut piece)
                 .map_err(PathError::at("read", path))
@@ -181,7 +184,11 @@ impl ContentStore {
 
     /// Removes what `live` does not name, and what a killed capture left; answers with the bytes
     /// that this freed.
-    pub(crate) fn retain(&self, live: &HashSet<[u8; 32]>) -> Result<u64, StoreError> {
+    pub(crate) fn retain(
+        &self,
+        op: &Operation,
+        live: &HashSet<[u8; 32]>,
+    ) -> Result<u64, StoreError> {
         let mut freed = 0;
         for (path, name, bytes) in self.files()? {
             let digest = HEXLOWER
@@ -191,25 +198,25 @@ impl ContentStore {
             if digest.is_some_and(|d| live.contains(&d)) {
                 continue;
             }
-            interrupt::check()?;
-            durable::remove_file(&path)?;
+            op.check()?;
+            durable::remove_file(op, &path)?;
             freed += bytes;
         }
         Ok(freed)
     }
 
     /// Removes the files of what was purged, and what a killed capture left. May be repeated.
-    pub(crate) fn drop_purged(&self, purged: &Purged) -> Result<(), StoreError> {
+    pub(crate) fn drop_purged(&self, op: &Operation, purged: &Purged) -> Result<(), StoreError> {
         let mut directories = HashSet::new();
         for (path, name, _) in self.files()? {
             let is_purged = digest_of(&name).is_some_and(|d| purged.contains(&d));
             if is_purged || name.starts_with(durable::STAGED_PREFIX) {
-                durable::remove_file(&path)?;
+                durable::remove_file(op, &path)?;
                 directories.extend(path.parent().map(Path::to_owned));
             }
         }
         for directory in directories {
-            durable::sync_directory(&directory)?;
+            durable::sync_directory(op, &directory)?;
         }
         Ok(())
     }
@@ -230,7 +237,11 @@ impl ContentStore {
     }
 
     /// The length of content, and what git calls it; `None`: it is not to be had, or git cannot have it.
-    pub(crate) fn other_id(&self, id: &ContentId) -> Result<Option<(u64, ContentId)>, StoreError> {
+    pub(crate) fn other_id(
+        &self,
+        op: &Operation,
+        id: &ContentId,
+    ) -> Result<Option<(u64, ContentId)>, StoreError> {
         let Some(digest) = digest(id) else {
             return Ok(None);
         };
@@ -238,7 +249,7 @@ impl ContentStore {
             return Ok(None);
         };
         let mut hasher = GitHasher(ObjectHasher::new(ObjectKind::Blob, meta.len()));
-        match self.write_to(id, &mut hasher) {
+        match self.write_to(op, id, &mut hasher) {
             Ok(bytes) => Ok(hasher.0.finish().ok().map(|id| (bytes, id.into()))),
             Err(ContentError::Store(StoreError::Corrupt { .. })) => Ok(None),
             Err(ContentError::Store(error)) => Err(error),
@@ -329,6 +340,7 @@ const MIN_BYTES_TO_SHARE: u64 = 64 << 10;
 
 /// Hashes what a walk reads, and keeps the content if that was asked for.
 pub(crate) struct HashSink<'a> {
+    op: Operation,
     store: Option<&'a ContentStore>,
     /// How much may be kept that the store has not.
     limit: Option<&'a Limit>,
@@ -342,8 +354,8 @@ pub(crate) struct HashSink<'a> {
 }
 
 /// Content that is written and not yet under its name. Dropping it removes it.
-#[derive(Default)]
 struct Staged {
+    op: Operation,
     digests: HashSet<[u8; 32]>,
     files: Vec<(ClosedFile, [u8; 32])>,
     /// Who removes it; `None`: whoever drops it.
@@ -354,16 +366,17 @@ impl Drop for Staged {
     fn drop(&mut self) {
         if let Some(remover) = &self.remover {
             let files = std::mem::take(&mut self.files);
-            remover.remove(files.len(), move || drop(files));
+            remover.remove(&self.op, files.len(), move || drop(files));
         }
     }
 }
 
 /// Content that has its name, and that no snapshot needs as yet: dropping it takes it back, as far as that
 /// can be done. What stays is in nobody's way, and goes with the next collection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[must_use = "dropping it takes the content back"]
 pub(crate) struct Arrived {
+    op: Operation,
     /// Those that had no name before: what was there is needed by somebody else.
     files: Vec<PathBuf>,
     is_some: bool,
@@ -387,16 +400,19 @@ impl Drop for Arrived {
     fn drop(&mut self) {
         let files = std::mem::take(&mut self.files);
         match &self.remover {
-            Some(remover) => remover.remove(files.len(), move || take_back(&files)),
-            None => take_back(&files),
+            Some(remover) => {
+                let op = self.op.clone();
+                remover.remove(&self.op, files.len(), move || take_back(&op, &files));
+            }
+            None => take_back(&self.op, &files),
         }
     }
 }
 
 /// Removes content that nobody needs, as far as that can be done.
-fn take_back(files: &[PathBuf]) {
+fn take_back(op: &Operation, files: &[PathBuf]) {
     for file in files {
-        let _ = durable::remove_file(file);
+        let _ = durable::remove_file(op, file);
         if let Some(directory) = file.parent() {
             // It goes when it is empty.
             let _ = fs::remove_dir(directory);
@@ -406,22 +422,28 @@ fn take_back(files: &[PathBuf]) {
 
 impl<'a> HashSink<'a> {
     /// With a store the content is kept, without one only hashed.
-    pub(crate) fn new(store: Option<&'a ContentStore>, purged: &'a Purged) -> Self {
+    pub(crate) fn new(op: &Operation, store: Option<&'a ContentStore>, purged: &'a Purged) -> Self {
         Self {
+            op: op.clone(),
             store,
             limit: None,
             cannot_share: AtomicBool::new(false),
             purged,
             is_anew: false,
-            staged: Mutex::default(),
+            staged: Mutex::new(Staged {
+                op: op.clone(),
+                digests: HashSet::new(),
+                files: Vec::new(),
+                remover: None,
+            }),
         }
     }
 
     /// Everything is kept, in place of what the store has under the same id.
-    pub(crate) fn anew(store: &'a ContentStore, purged: &'a Purged) -> Self {
+    pub(crate) fn anew(op: &Operation, store: &'a ContentStore, purged: &'a Purged) -> Self {
         Self {
             is_anew: true,
-            ..Self::new(Some(store), purged)
+            ..Self::new(op, Some(store), purged)
         }
     }
 
@@ -440,7 +462,12 @@ impl<'a> HashSink<'a> {
 
     /// Makes the content durable and puts it under its names.
     pub(crate) fn publish(self) -> Result<Arrived, StoreError> {
-        let mut arrived = Arrived::default();
+        let mut arrived = Arrived {
+            op: self.op.clone(),
+            files: Vec::new(),
+            is_some: false,
+            remover: None,
+        };
         let Some(store) = self.store else {
             return Ok(arrived);
         };
@@ -453,13 +480,13 @@ impl<'a> HashSink<'a> {
         if staged.files.len() <= MAX_SINGLE_SYNCS {
             staged.files.iter().try_for_each(|(file, _)| file.sync())?;
         } else {
-            durable::sync_file_system(&store.directory)?;
+            durable::sync_file_system(&self.op, &store.directory)?;
         }
         let mut directories = HashSet::new();
         // What is left when one of them fails goes with the others.
         while let Some((staged, digest)) = staged.files.pop() {
             // Read back before it has its name.
-            match store.read(staged.path(), &digest, &mut io::sink()) {
+            match store.read(&self.op, staged.path(), &digest, &mut io::sink()) {
                 Ok(_) => {}
                 Err(ContentError::Store(error)) => return Err(error),
                 Err(ContentError::Sink(_)) => unreachable!("nothing is written anywhere"),
@@ -470,7 +497,7 @@ impl<'a> HashSink<'a> {
                 .expect("content lies in a directory")
                 .to_owned();
             if directories.insert(parent.clone()) {
-                make_private(&parent)?;
+                make_private(&self.op, &parent)?;
             }
             let is_new = path
                 .symlink_metadata()
@@ -480,9 +507,9 @@ impl<'a> HashSink<'a> {
             arrived.files.extend(is_new.then_some(path));
         }
         for directory in directories {
-            durable::sync_directory(&directory)?;
+            durable::sync_directory(&self.op, &directory)?;
         }
-        durable::sync_directory(&store.directory)?;
+        durable::sync_directory(&self.op, &store.directory)?;
         Ok(arrived)
     }
 
@@ -515,10 +542,10 @@ impl<'a> HashSink<'a> {
             return self.hash(size, content);
         };
         let sink_error = |e: PathError| SinkError::Sink(StoreError::from(e).into());
-        let staged = StagedFile::create(&store.directory, durable::STAGED_PREFIX);
+        let staged = StagedFile::create(&self.op, &store.directory, durable::STAGED_PREFIX);
         let staged = staged.map_err(sink_error)?;
         let digest = match self.shares(size, content, &staged).map_err(sink_error)? {
-            true => digest_of_copy(&staged, size).map_err(sink_error)?,
+            true => digest_of_copy(&self.op, &staged, size).map_err(sink_error)?,
             false => copy(size, content, &staged)?,
         };
         let Some(digest) = digest else {
@@ -546,7 +573,7 @@ impl<'a> HashSink<'a> {
         if size < MIN_BYTES_TO_SHARE || self.cannot_share.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        staged.make_room(size)?;
+        staged.reserve(size)?;
         let shares = content.share_with(staged.as_file());
         if !shares {
             self.cannot_share.store(true, Ordering::Relaxed);
@@ -615,11 +642,16 @@ fn copy(
 }
 
 /// The digest of a copy that the file system has made. `None`: it has not `size` bytes.
-fn digest_of_copy(staged: &StagedFile, size: u64) -> Result<Option<[u8; 32]>, PathError> {
+fn digest_of_copy(
+    op: &Operation,
+    staged: &StagedFile,
+    size: u64,
+) -> Result<Option<[u8; 32]>, PathError> {
     let mut piece = Piece::take();
     let mut hasher = Hasher::of(size);
     loop {
-        let read = interrupt::check()
+        let read = op
+            .check()
             .map_err(io::Error::from)
             .and_then(|()| staged.as_file().read_at(&mut piece.0, hasher.total));
         match read.map_err(PathError::at("read", staged.path()))? {
@@ -736,9 +768,9 @@ mod tests {
     fn content_is_private_and_comes_back_checked() {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
-        store.create().expect("it is made");
+        store.create(&Operation::unbounded()).expect("it is made");
         let nothing = Purged::default();
-        let sink = HashSink::new(Some(&store), &nothing);
+        let sink = HashSink::new(&Operation::unbounded(), Some(&store), &nothing);
         let id = sink.link(b"some bytes").expect("it is taken");
         let digest = digest(&id).expect("blake3");
         assert!(
@@ -752,12 +784,17 @@ mod tests {
         assert_eq!(mode & 0o077, 0, "nobody else may read it");
 
         let mut out = Vec::new();
-        assert_eq!(store.write_to(&id, &mut out).expect("it is there"), 10);
+        assert_eq!(
+            store
+                .write_to(&Operation::unbounded(), &id, &mut out)
+                .expect("it is there"),
+            10
+        );
         assert_eq!(out, b"some bytes");
 
         fs::write(store.path(&digest), b"Some bytes").expect("damaged");
         let error = store
-            .write_to(&id, &mut Vec::new())
+            .write_to(&Operation::unbounded(), &id, &mut Vec::new())
             .expect_err("one bit is another");
         assert!(
             matches!(error, ContentError::Store(StoreError::Corrupt { .. })),
@@ -769,10 +806,10 @@ mod tests {
     fn content_that_was_cut_short_is_written_again() {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
-        store.create().expect("it is made");
+        store.create(&Operation::unbounded()).expect("it is made");
         let put = || {
             let nothing = Purged::default();
-            let sink = HashSink::new(Some(&store), &nothing);
+            let sink = HashSink::new(&Operation::unbounded(), Some(&store), &nothing);
             let id = sink.link(b"some bytes").expect("it is taken");
             sink.publish().expect("it is published").keep();
             id
@@ -781,16 +818,21 @@ mod tests {
         fs::write(store.path(&digest(&id).expect("blake3")), b"some").expect("damaged");
         assert_eq!(put(), id);
         let mut out = Vec::new();
-        assert_eq!(store.write_to(&id, &mut out).expect("it is whole"), 10);
+        assert_eq!(
+            store
+                .write_to(&Operation::unbounded(), &id, &mut out)
+                .expect("it is whole"),
+            10
+        );
     }
 
     #[test]
     fn the_length_of_content_is_known_without_a_look_into_it() {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
-        store.create().expect("it is made");
+        store.create(&Operation::unbounded()).expect("it is made");
         let nothing = Purged::default();
-        let sink = HashSink::new(Some(&store), &nothing);
+        let sink = HashSink::new(&Operation::unbounded(), Some(&store), &nothing);
         let ids = ["", "some bytes"].map(|text| sink.link(text.as_bytes()).expect("it is taken"));
         sink.publish().expect("it is published").keep();
         let lengths = || ids.map(|id| store.length(&id).expect("it is there"));
@@ -816,13 +858,13 @@ mod tests {
     fn what_is_taken_back_is_only_what_was_not_there_before() {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
-        store.create().expect("it is made");
+        store.create(&Operation::unbounded()).expect("it is made");
         let nothing = Purged::default();
-        let sink = HashSink::new(Some(&store), &nothing);
+        let sink = HashSink::new(&Operation::unbounded(), Some(&store), &nothing);
         let old = sink.link(b"of an older snapshot").expect("it is taken");
         sink.publish().expect("it is published").keep();
 
-        let sink = HashSink::anew(&store, &nothing);
+        let sink = HashSink::anew(&Operation::unbounded(), &store, &nothing);
         assert_eq!(sink.link(b"of an older snapshot").expect("taken"), old);
         let new = sink.link(b"new").expect("it is taken");
         let arrived = sink.publish().expect("it is published");
@@ -836,14 +878,16 @@ mod tests {
     fn what_nothing_names_is_removed() {
         let home = tempfile::tempdir().expect("a directory");
         let store = ContentStore::at(home.path().join("content"));
-        store.create().expect("it is made");
+        store.create(&Operation::unbounded()).expect("it is made");
         let nothing = Purged::default();
-        let sink = HashSink::new(Some(&store), &nothing);
+        let sink = HashSink::new(&Operation::unbounded(), Some(&store), &nothing);
         let kept = digest(&sink.link(b"kept").expect("taken")).expect("blake3");
         let dead = digest(&sink.link(b"not named").expect("taken")).expect("blake3");
         sink.publish().expect("it is published").keep();
         assert_eq!(
-            store.retain(&HashSet::from([kept])).expect("it collects"),
+            store
+                .retain(&Operation::unbounded(), &HashSet::from([kept]))
+                .expect("it collects"),
             9
         );
         assert!(store.contains(&kept) && !store.contains(&dead));

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use super::store::HashStore;
 use crate::caches::LAST_RECORD;
 use crate::error::PathError;
+use crate::operation::Operation;
 use crate::{durable, note};
 
 /// An id of a start, a digest and three numbers.
@@ -38,20 +39,20 @@ impl HashStore {
     }
 
     /// Notes that a record was published, where `before` is what was known before it. Best effort.
-    pub(super) fn note_last(&self, reference: &str, before: Option<&Newest>) {
+    pub(super) fn note_last(&self, op: &Operation, reference: &str, before: Option<&Newest>) {
         let count = match before {
             Some(before) => Ok(before.count + 1),
             None => self.ids().map(|ids| ids.len() as u64),
         };
         if let (Ok(count), Some(state)) = (count, self.state_of_records()) {
             let text = format!("{state}\n{reference}\n{count}\n");
-            let _ = note::write(&self.note_path(), &text);
+            let _ = note::write(op, &self.note_path(), &text);
         }
     }
 
     /// Has whoever asks next look at all of them.
-    pub(super) fn forget_last(&self) -> Result<(), PathError> {
-        durable::remove_file(&self.note_path())
+    pub(super) fn forget_last(&self, op: &Operation) -> Result<(), PathError> {
+        durable::remove_file(op, &self.note_path())
     }
 
     fn note_path(&self) -> PathBuf {

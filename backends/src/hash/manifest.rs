@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::codec::TooLong;
 use crate::codec::{Format, Unusable};
-use crate::interrupt::Pace;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
+use crate::pace::Pace;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
@@ -85,11 +86,15 @@ impl Manifest {
     }
 
     /// The paths at which files and links differ, sorted.
-    pub(crate) fn changes_to(&self, later: &Self) -> Result<Vec<Change>, Interrupted> {
+    pub(crate) fn changes_to(
+        &self,
+        op: &Operation,
+        later: &Self,
+    ) -> Result<Vec<Change>, Interrupted> {
         let mut changes = Vec::new();
         let mut old = self.items.iter().filter_map(Item::content).peekable();
         let mut new = later.items.iter().filter_map(Item::content).peekable();
-        let mut pace = Pace::default();
+        let mut pace = Pace::of(op);
         loop {
             pace.step()?;
             let order = match (old.peek(), new.peek()) {
@@ -259,7 +264,7 @@ mod tests {
         let before = Manifest::new(vec![file("a", b"1"), file("b", b"1"), directory("e")]);
         let after = Manifest::new(vec![file("b", b"2"), file("c", b"1"), directory("f")]);
         let changes: Vec<_> = before
-            .changes_to(&after)
+            .changes_to(&Operation::unbounded(), &after)
             .unwrap()
             .into_iter()
             .map(|c| (c.path.to_string(), c.old.is_some(), c.new.is_some()))
@@ -268,7 +273,10 @@ mod tests {
             .map(|(p, o, n)| (p.to_owned(), o, n));
         assert_eq!(changes, expected, "directories are no files");
         assert!(
-            before.changes_to(&before).unwrap().is_empty(),
+            before
+                .changes_to(&Operation::unbounded(), &before)
+                .unwrap()
+                .is_empty(),
             "nothing differs from itself"
         );
     }

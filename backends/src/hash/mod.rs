@@ -39,9 +39,8 @@ use crate::hash::manifest::{Item, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::holdings::{Holdings, Unreadable};
-use crate::interrupt;
-use crate::interrupt::Interrupt;
 use crate::listed::{self, ListedFile};
+use crate::operation::Operation;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{
@@ -85,11 +84,13 @@ impl HashBackend {
 
     fn capture_now(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         publish: Publish,
     ) -> Result<HashCapture, SnapshotError> {
         let request = Request {
+            op,
             workspace,
             options,
             publish,
@@ -99,6 +100,7 @@ impl HashBackend {
     }
 
     fn manifest_of_side<'c>(
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'c, HashCapture>,
     ) -> Result<Cow<'c, Manifest>, StoreError> {
@@ -106,7 +108,7 @@ impl HashBackend {
             Side::Stored(record) => {
                 Cow::Owned(HashStore::of(workspace).manifest(&record.snapshot.reference)?)
             }
-            Side::Now(capture) => Cow::Borrowed(capture.manifest()),
+            Side::Now(capture) => Cow::Borrowed(capture.manifest(op)),
         })
     }
 }
@@ -140,15 +142,20 @@ impl Compared for StoredSide {
         &self.record
     }
 
-    fn node(&self, path: &RelPath) -> Result<Option<Node>, StoreError> {
+    fn node(&self, _: &Operation, path: &RelPath) -> Result<Option<Node>, StoreError> {
         Ok(node_in(&self.manifest, path))
     }
 
-    fn entries(&self) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+    fn entries(&self, _: &Operation) -> Result<Vec<(RelPath, Entry)>, StoreError> {
         Ok(entries_of(&self.manifest))
     }
 
-    fn leaves_out(&self, path: &RelPath, is_directory: bool) -> Result<bool, StoreError> {
+    fn leaves_out(
+        &self,
+        _: &Operation,
+        path: &RelPath,
+        is_directory: bool,
+    ) -> Result<bool, StoreError> {
         Ok(self.rules.excludes_in_tree(path, is_directory).is_some())
     }
 }
@@ -175,7 +182,10 @@ fn rules_of(record: &Record) -> Result<HashRules, StoreError> {
 }
 
 /// The content that a store keeps.
-struct HashContents(HashStore);
+struct HashContents {
+    op: Operation,
+    store: HashStore,
+}
 
 impl Contents for HashContents {
     fn place(&self, _: &ContentId) -> u64 {
@@ -184,18 +194,24 @@ impl Contents for HashContents {
     }
 
     fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
-        self.0.content.length(id)
+        self.store.content.length(id)
     }
 
     fn write(&self, id: &ContentId, sink: &mut dyn Write) -> Result<(), ContentError> {
-        self.0.content.write_to(id, sink).map(drop)
+        let content = &self.store.content;
+        content.write_to(&self.op, id, sink).map(drop)
     }
 }
 
 impl Restorable for HashBackend {
     type Capture = HashCapture;
 
-    fn record(&self, workspace: &Workspace, id: &SnapshotId) -> Result<Record, StoreError> {
+    fn record(
+        &self,
+        _: &Operation,
+        workspace: &Workspace,
+        id: &SnapshotId,
+    ) -> Result<Record, StoreError> {
         HashStore::of(workspace).record(id)
     }
 
@@ -212,6 +228,7 @@ impl Restorable for HashBackend {
 
     fn capture(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
@@ -231,31 +248,34 @@ impl Restorable for HashBackend {
                 .include
                 .extend(excluded.map(|item| item.path.clone()));
         }
-        self.capture_now(workspace, &options, publish)
+        self.capture_now(op, workspace, &options, publish)
     }
 
     fn changes(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: Side<'_, HashCapture>,
         to: &Record,
     ) -> Result<Vec<Change>, StoreError> {
         let to = HashStore::of(workspace).manifest(&to.snapshot.reference)?;
-        Ok(Self::manifest_of_side(workspace, from)?.changes_to(&to)?)
+        Ok(Self::manifest_of_side(op, workspace, from)?.changes_to(op, &to)?)
     }
 
     fn lookup(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, HashCapture>,
         paths: &[RelPath],
     ) -> Result<Vec<Option<Node>>, StoreError> {
-        let manifest = Self::manifest_of_side(workspace, side)?;
+        let manifest = Self::manifest_of_side(op, workspace, side)?;
         Ok(paths.iter().map(|path| node_in(&manifest, path)).collect())
     }
 
     fn entries(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
@@ -265,6 +285,7 @@ impl Restorable for HashBackend {
 
     fn ignored(
         &self,
+        _: &Operation,
         _workspace: &Workspace,
         side: Side<'_, HashCapture>,
         paths: &[RelPath],
@@ -283,6 +304,7 @@ impl Restorable for HashBackend {
 
     fn ignored_directories(
         &self,
+        _: &Operation,
         _workspace: &Workspace,
         side: Side<'_, HashCapture>,
         directories: &[RelPath],
@@ -294,6 +316,7 @@ impl Restorable for HashBackend {
 
     fn missing(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError> {
@@ -304,11 +327,12 @@ impl Restorable for HashBackend {
 
     fn unsound(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError> {
         let store = HashStore::of(workspace);
-        let look = |id: &ContentId| match store.content.write_to(id, &mut std::io::sink()) {
+        let look = |id: &ContentId| match store.content.write_to(op, id, &mut std::io::sink()) {
             Ok(_) => Ok(None),
             Err(ContentError::Store(StoreError::Corrupt { .. })) => Ok(Some(*id)),
             Err(ContentError::Store(error)) => Err(error),
@@ -323,6 +347,7 @@ impl Restorable for HashBackend {
 
     fn heal(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         _: &HashCapture,
         paths: &[(RelPath, Entry)],
@@ -333,7 +358,7 @@ impl Restorable for HashBackend {
             .map_err(|source| unreadable("the workspace could not be opened".to_owned(), source))?;
         let store = HashStore::of(workspace);
         let purged = Purged::of(workspace)?;
-        let sink = HashSink::anew(&store.content, &purged).removed_by(workspace.remover());
+        let sink = HashSink::anew(op, &store.content, &purged).removed_by(workspace.remover());
         for (path, entry) in paths {
             let cannot = |source: std::io::Error| {
                 let source = PathError::at("read", root.disk_path(path))(source);
@@ -346,7 +371,7 @@ impl Restorable for HashBackend {
             };
             let reading = match entry.kind {
                 EntryKind::Symlink => read::link(parent.as_fd(), name, &sink),
-                _ => read::file(parent.as_fd(), name, &sink, &Interrupt::never()),
+                _ => read::file(&op.to_its_end(), parent.as_fd(), name, &sink),
             };
             match reading {
                 // Whatever is there is under its own id, so nobody is misled.
@@ -357,7 +382,7 @@ impl Restorable for HashBackend {
         }
         let arrived = sink.publish()?;
         if !arrived.is_empty() {
-            store.content.vouch();
+            store.content.vouch(op);
         }
         arrived.keep();
         Ok(())
@@ -365,10 +390,14 @@ impl Restorable for HashBackend {
 
     fn contents<'a>(
         &'a self,
+        op: &Operation,
         workspace: &'a Workspace,
         _: &[ContentId],
     ) -> Result<Box<dyn Contents + 'a>, StoreError> {
-        Ok(Box::new(HashContents(HashStore::of(workspace))))
+        Ok(Box::new(HashContents {
+            op: op.clone(),
+            store: HashStore::of(workspace),
+        }))
     }
 
     fn repository(
@@ -378,7 +407,12 @@ impl Restorable for HashBackend {
         Ok(None)
     }
 
-    fn index_bytes(&self, _workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
+    fn index_bytes(
+        &self,
+        _: &Operation,
+        _workspace: &Workspace,
+        blob: &ObjectId,
+    ) -> Result<Vec<u8>, StoreError> {
         Err(StoreError::corrupt(
             blob.to_string(),
             "a hash snapshot keeps no index",
@@ -393,21 +427,22 @@ impl Backend for HashBackend {
 
     fn snapshot(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
         Ok(self
-            .capture_now(workspace, options, Publish::Yes)?
+            .capture_now(op, workspace, options, Publish::Yes)?
             .record
             .snapshot)
     }
 
-    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+    fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
         let records = HashStore::of(workspace).records()?;
         Ok(records.into_iter().map(|record| record.snapshot).collect())
     }
 
-    fn holdings(&self, workspace: &Workspace) -> Result<Holdings, StoreError> {
+    fn holdings(&self, _: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
         let store = HashStore::of(workspace);
         Ok(match store.last() {
             Some(last) => Holdings::Newest {
@@ -420,6 +455,7 @@ impl Backend for HashBackend {
 
     fn diff(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: &Snapshot,
         to: &Snapshot,
@@ -427,78 +463,84 @@ impl Backend for HashBackend {
         _patch: &mut dyn Write,
     ) -> Result<Diff, DiffError> {
         diff::check(from, to, options)?;
-        options.interrupt.during(|| {
-            interrupt::check()?;
-            let (before, after) = (
-                StoredSide::of(workspace, &from.id)?,
-                StoredSide::of(workspace, &to.id)?,
-            );
-            let changes = before.manifest.changes_to(&after.manifest)?;
-            let scope = Scope::of(&options.paths);
-            scope.check(&before, &after, &options.paths)?;
-            let (beside, left_out) = beside::between(&before, &after, &changes)?;
-            let (from, to) = (&before.record.snapshot, &after.record.snapshot);
-            let mut changes = diff::evident(changes, &from.omissions, &to.omissions);
-            changes.retain(|change| scope.has(&change.path));
-            let (from, to) = (&from.reference, &to.reference);
-            let mut diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
-                .left_out(&left_out)
-                .beside(beside)
-                .with_nested(&before.record, &after.record);
-            scope.limit(&mut diff);
-            if options.renames == Renames::Similar {
-                diff.set_renamed(&changes, &renames::exact(&changes), Renames::Similar);
-            }
-            diff.explain_no_patch(options, "the hash backend does not compare lines");
-            interrupt::check()?;
-            Ok(diff)
-        })
+        op.check()?;
+        let (before, after) = (
+            StoredSide::of(workspace, &from.id)?,
+            StoredSide::of(workspace, &to.id)?,
+        );
+        let changes = before.manifest.changes_to(op, &after.manifest)?;
+        let scope = Scope::of(&options.paths);
+        scope.check(op, &before, &after, &options.paths)?;
+        let (beside, left_out) = beside::between(op, &before, &after, &changes)?;
+        let (from, to) = (&before.record.snapshot, &after.record.snapshot);
+        let mut changes = diff::evident(changes, &from.omissions, &to.omissions);
+        changes.retain(|change| scope.has(&change.path));
+        let (from, to) = (&from.reference, &to.reference);
+        let mut diff = Diff::of_changes(BackendKind::Hash, from, to, &changes)
+            .left_out(&left_out)
+            .beside(beside)
+            .with_nested(&before.record, &after.record);
+        scope.limit(&mut diff);
+        if options.renames == Renames::Similar {
+            diff.set_renamed(&changes, &renames::exact(&changes), Renames::Similar);
+        }
+        diff.explain_no_patch(options, "the hash backend does not compare lines");
+        op.check()?;
+        Ok(diff)
     }
 
     fn plan(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
-        restore::plan_only(self, workspace, goal, options)
+        restore::plan_only(op, self, workspace, goal, options)
     }
 
     fn restore(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
-        restore::restore(self, workspace, goal, options)
+        restore::restore(op, self, workspace, goal, options)
     }
 
     fn copy(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         snapshot: &Snapshot,
         options: &CopyOptions,
     ) -> Result<CopyOutcome, RestoreError> {
-        restore::copy(self, workspace, snapshot, options)
+        restore::copy(op, self, workspace, snapshot, options)
     }
 
     fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
         restore::check_place(workspace)
     }
 
-    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
-        restore::recover(workspace)
+    fn recover(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+    ) -> Result<Recovery, RestoreError> {
+        restore::recover(op, workspace)
     }
 
     fn why(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         path: &RelPath,
         options: &SnapshotOptions,
     ) -> Result<Why, SnapshotError> {
         let rules = HashRules::new(options)?;
-        let capture = self.capture_now(workspace, options, Publish::No)?;
-        let mut why = why_in_record(&capture.record, capture.manifest(), path);
+        let capture = self.capture_now(op, workspace, options, Publish::No)?;
+        let mut why = why_in_record(&capture.record, capture.manifest(op), path);
         if !why.captured {
             why.rule = rules.excludes_in_tree(path, true);
         } else {
@@ -511,6 +553,7 @@ impl Backend for HashBackend {
 
     fn why_in(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
@@ -533,6 +576,7 @@ impl Backend for HashBackend {
 
     fn is_unchanged(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         earlier: &Snapshot,
         later: &Snapshot,
@@ -545,6 +589,7 @@ impl Backend for HashBackend {
 
     fn files(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Vec<ListedFile>, StoreError> {
@@ -561,12 +606,13 @@ impl Backend for HashBackend {
 
     fn read_file(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
         out: &mut dyn Write,
     ) -> Result<Entry, ReadError> {
-        restore::read_file(self, workspace, snapshot, path, out)
+        restore::read_file(op, self, workspace, snapshot, path, out)
     }
 
     fn displaced(
@@ -579,6 +625,7 @@ impl Backend for HashBackend {
 
     fn rules_of(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<CaptureRules, StoreError> {
@@ -588,56 +635,64 @@ impl Backend for HashBackend {
 
     fn verify(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
-        verify(workspace, snapshot, &mut HashSet::new())
+        verify(op, workspace, snapshot, &mut HashSet::new())
     }
 
     fn verify_all(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>> {
         let mut proven = HashSet::new();
-        let verify = |snapshot: &&Snapshot| verify(workspace, snapshot, &mut proven);
+        let verify = |snapshot: &&Snapshot| verify(op, workspace, snapshot, &mut proven);
         snapshots.iter().map(verify).collect()
     }
 
-    fn unreadable(&self, workspace: &Workspace) -> Result<Vec<Unreadable>, StoreError> {
+    fn unreadable(
+        &self,
+        _: &Operation,
+        workspace: &Workspace,
+    ) -> Result<Vec<Unreadable>, StoreError> {
         HashStore::of(workspace).unreadable()
     }
 
     fn forget_unreadable(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         names: &[String],
     ) -> Result<(), StoreError> {
         let ids: Vec<SnapshotId> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        self.forget(workspace, &ids)
+        self.forget(op, workspace, &ids)
     }
 
     fn forget(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
     ) -> Result<(), StoreError> {
-        HashStore::of(workspace).forget(ids)?;
+        HashStore::of(workspace).forget(op, ids)?;
         // What a restore displaced goes with the guard that has the same content.
-        area::purge_trashes(workspace.store_path(), ids)
+        area::purge_trashes(op, workspace.store_path(), ids)
     }
 
-    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
-        remains::wait_for(workspace.store_path())?;
-        area::reap_leftovers(workspace.store_path()).map_err(StoreError::from)?;
+    fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        remains::wait_for(op, workspace.store_path())?;
+        area::reap_leftovers(op, workspace.store_path()).map_err(StoreError::from)?;
         let store = HashStore::of(workspace);
         let before = store.bytes()?;
         // What a purge that was killed left.
         let purged = Purged::of(workspace)?;
-        purge::displaced::drop_purged(workspace.store_path(), &purged)?;
-        store.content.drop_purged(&purged)?;
+        purge::displaced::drop_purged(op, workspace.store_path(), &purged)?;
+        store.content.drop_purged(op, &purged)?;
         let dropped = before.saturating_sub(store.bytes()?);
-        let freed = dropped + store.collect()?;
+        let freed = dropped + store.collect(op)?;
         // The cache may vouch for content that is gone.
         let cache = workspace.store_path().join(CONTENT_STAT_CACHE);
         match std::fs::remove_file(&cache) {
@@ -650,29 +705,31 @@ impl Backend for HashBackend {
 
     fn find_content(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         target: &PurgeTarget,
         also: &[ContentId],
     ) -> Result<FoundContents, PurgeError> {
         let wanted = Wanted::new(target, also)?;
         let purged = Purged::of(workspace)?;
-        HashStore::of(workspace).find_content(&wanted, &purged)
+        HashStore::of(workspace).find_content(op, &wanted, &purged)
     }
 
     fn purge(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         contents: &[FoundContent],
         at: Timestamp,
     ) -> Result<Proof, PurgeError> {
-        remains::wait_for(workspace.store_path()).map_err(StoreError::from)?;
-        let purged = Purged::note(workspace, contents, at)?;
+        remains::wait_for(op, workspace.store_path()).map_err(StoreError::from)?;
+        let purged = Purged::note(op, workspace, contents, at)?;
         for cache in [HASH_STAT_CACHE, CONTENT_STAT_CACHE] {
-            durable::remove_file(&workspace.store_path().join(cache))?;
+            durable::remove_file(op, &workspace.store_path().join(cache))?;
         }
-        let displaced = purge::displaced::drop_purged(workspace.store_path(), &purged)?;
+        let displaced = purge::displaced::drop_purged(op, workspace.store_path(), &purged)?;
         let store = HashStore::of(workspace);
-        store.content.drop_purged(&purged)?;
+        store.content.drop_purged(op, &purged)?;
         Ok(displaced.and(store.content.prove_purged(&purged)?))
     }
 
@@ -688,6 +745,7 @@ impl Backend for HashBackend {
 
 /// Proves that everything a snapshot needs is in the store and right, but for content that is `proven` already.
 fn verify(
+    op: &Operation,
     workspace: &Workspace,
     snapshot: &Snapshot,
     proven: &mut HashSet<ContentId>,
@@ -695,9 +753,9 @@ fn verify(
     let store = HashStore::of(workspace);
     Verification::proven(store.record(&snapshot.id).and_then(|record| {
         let purged = Purged::of(workspace)?;
-        let (problems, gone) = store.verify(&record, &purged, proven)?;
+        let (problems, gone) = store.verify(op, &record, &purged, proven)?;
         // Whatever was made of an earlier failure: what was not looked at is not proven.
-        interrupt::check()?;
+        op.check()?;
         Ok(Verification::new(problems)
             .without_content(!record.has_content)
             .purged(gone))
@@ -782,7 +840,9 @@ mod tests {
         fn open(home: &Path) -> LockedWorkspace {
             let state = StateDir::open(home.join("state")).unwrap();
             let workspace = Workspace::open(home.join("tree"), &state).unwrap();
-            workspace.lock(Duration::from_secs(30)).unwrap()
+            workspace
+                .lock(&Operation::unbounded(), Duration::from_secs(30))
+                .unwrap()
         }
 
         fn tree(&self) -> std::path::PathBuf {
@@ -793,8 +853,12 @@ mod tests {
             let mut options = SnapshotOptions::new(Label::MANUAL, jiff::Timestamp::UNIX_EPOCH);
             options.retain_content = retains.into();
             let backend = HashBackend::default();
-            let snapshot = backend.snapshot(&self.workspace, &options).unwrap();
-            let verified = backend.verify(&self.workspace, &snapshot).unwrap();
+            let snapshot = backend
+                .snapshot(&Operation::unbounded(), &self.workspace, &options)
+                .unwrap();
+            let verified = backend
+                .verify(&Operation::unbounded(), &self.workspace, &snapshot)
+                .unwrap();
             assert!(verified.problems.is_empty(), "{:?}", verified.problems);
             snapshot
         }
@@ -853,13 +917,17 @@ mod tests {
             count,
             reference: Some(snapshot.reference.clone()),
         };
-        let nothing = backend.holdings(&stage.workspace).unwrap();
+        let nothing = backend
+            .holdings(&Operation::unbounded(), &stage.workspace)
+            .unwrap();
         assert_eq!(nothing, Holdings::Ids(Vec::new()));
         let mut last = None;
         for count in 1..=3 {
             fs::write(stage.tree().join("file"), count.to_string()).unwrap();
             let snapshot = stage.snapshot(false);
-            let found = backend.holdings(&stage.workspace).unwrap();
+            let found = backend
+                .holdings(&Operation::unbounded(), &stage.workspace)
+                .unwrap();
             assert_eq!(found, newest(count, &snapshot));
             last = Some(snapshot);
         }
@@ -867,7 +935,10 @@ mod tests {
         let records = stage.workspace.store_path().join("hash/snapshots");
         let record = records.join(format!("{}.json", last.id));
         let aside = stage.home.path().join("aside");
-        let listed = || match backend.holdings(&stage.workspace).unwrap() {
+        let listed = || match backend
+            .holdings(&Operation::unbounded(), &stage.workspace)
+            .unwrap()
+        {
             Holdings::Ids(ids) => ids.len(),
             noted => panic!("{noted:?}"),
         };
@@ -889,23 +960,33 @@ mod tests {
         assert_eq!(listed(), 3, "and there again");
 
         let snapshot = stage.snapshot(false);
-        let found = backend.holdings(&stage.workspace).unwrap();
+        let found = backend
+            .holdings(&Operation::unbounded(), &stage.workspace)
+            .unwrap();
         assert_eq!(found, newest(4, &snapshot), "they were counted");
-        backend.forget(&mut stage.workspace, &[last.id]).unwrap();
-        let found = backend.holdings(&stage.workspace).unwrap();
+        backend
+            .forget(&Operation::unbounded(), &mut stage.workspace, &[last.id])
+            .unwrap();
+        let found = backend
+            .holdings(&Operation::unbounded(), &stage.workspace)
+            .unwrap();
         assert_eq!(found.count(), 3);
 
         let snapshot = stage.snapshot(false);
         let note = stage.workspace.store_path().join("hash/last-record");
         let mut bytes = fs::read(&note).unwrap();
         assert_eq!(
-            backend.holdings(&stage.workspace).unwrap(),
+            backend
+                .holdings(&Operation::unbounded(), &stage.workspace)
+                .unwrap(),
             newest(4, &snapshot)
         );
         bytes[0] ^= 1;
         fs::write(&note, bytes).unwrap();
         let listed = |count| {
-            let found = backend.holdings(&stage.workspace).unwrap();
+            let found = backend
+                .holdings(&Operation::unbounded(), &stage.workspace)
+                .unwrap();
             assert!(matches!(found, Holdings::Ids(ids) if ids.len() == count));
         };
         listed(4);

@@ -19,7 +19,7 @@ use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
 use crate::holdings::Unreadable;
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::problem::Problem;
 use crate::purge::{
@@ -103,17 +103,17 @@ impl HashStore {
     }
 
     /// Makes the directories.
-    pub(crate) fn create(&self) -> Result<(), PathError> {
+    pub(crate) fn create(&self, op: &Operation) -> Result<(), PathError> {
         if self.content.is_made() {
             return Ok(());
         }
-        make_private(&self.directory.join("snapshots"))?;
-        make_private(&self.directory.join("manifests"))?;
-        durable::sync_directory(&self.directory)?;
+        make_private(op, &self.directory.join("snapshots"))?;
+        make_private(op, &self.directory.join("manifests"))?;
+        durable::sync_directory(op, &self.directory)?;
         // Before the last one, which says that all of this is done.
-        durable::sync_above(&self.directory)?;
-        self.content.create()?;
-        durable::sync_directory(&self.directory)
+        durable::sync_above(op, &self.directory)?;
+        self.content.create(op)?;
+        durable::sync_directory(op, &self.directory)
     }
 
     /// Whether the last capture with a limit for content had digests alone. It says what the next one tries first, and no
@@ -123,12 +123,12 @@ impl HashStore {
     }
 
     /// Notes that, or that it is not so. Best effort.
-    pub(crate) fn note_above_limit(&self, is_above: bool) {
+    pub(crate) fn note_above_limit(&self, op: &Operation, is_above: bool) {
         let path = self.above_limit_path();
         if is_above != path.exists() {
             let _ = match is_above {
-                true => durable::replace_unsynced(&path, b""),
-                false => durable::remove_file(&path),
+                true => durable::replace_unsynced(op, &path, b""),
+                false => durable::remove_file(op, &path),
             };
         }
     }
@@ -161,11 +161,13 @@ impl HashStore {
     /// that the manifest is whole, for the next call; `None` if there is none.
     pub(crate) fn publish(
         &self,
+        op: &Operation,
         record: &Record,
         proof: Option<EntryStat>,
         manifest: impl FnOnce() -> Result<Vec<u8>, TooLong>,
     ) -> Result<Option<EntryStat>, StoreError> {
         let (proof, is_new) = self.publish_manifest(
+            op,
             &record.snapshot.reference,
             proof,
             // The clock that file times are taken from.
@@ -175,24 +177,23 @@ impl HashStore {
         let text = sealed(serde_json::to_vec(record).expect("a record is plain data"));
         let path = self.record_path(&record.snapshot.id);
         let before = self.last();
-        // Whatever was made of an earlier failure: no wish to stop is passed over.
-        let replaced = interrupt::check().map_err(StoreError::from).and_then(|()| {
+        // Whatever was made of an earlier failure: no cancellation is passed over.
+        let replaced = op.check().map_err(StoreError::from).and_then(|()| {
             // What says nothing now says nothing after this.
             if before.is_some() {
-                self.forget_last()?;
+                self.forget_last(op)?;
             }
-            let replace = || durable::replace(&path, &text);
-            Ok(interrupt::to_the_end(replace)?)
+            Ok(durable::replace(&op.to_its_end(), &path, &text)?)
         });
         replaced.inspect_err(|_| {
             // It may be there, and only its durability may be in doubt. What was answered with an
             // error must not be found later.
-            let _ = durable::remove_file(&path);
+            let _ = durable::remove_file(op, &path);
             if is_new {
-                let _ = durable::remove_file(&self.manifest_path(&record.snapshot.reference));
+                let _ = durable::remove_file(op, &self.manifest_path(&record.snapshot.reference));
             }
         })?;
-        self.note_last(&record.snapshot.reference, before.as_ref());
+        self.note_last(op, &record.snapshot.reference, before.as_ref());
         Ok(proof)
     }
 
@@ -200,6 +201,7 @@ impl HashStore {
     /// time before this call. Answers with the proof, and with whether it made the file.
     fn publish_manifest(
         &self,
+        op: &Operation,
         reference: &str,
         proof: Option<EntryStat>,
         settled_ns: i64,
@@ -221,7 +223,7 @@ impl HashStore {
             let proof = found.filter(|found| !is_racy(found, settled_ns));
             return Ok((proof, false));
         }
-        let bytes = manifest().map_err(|TooLong| match interrupt::check() {
+        let bytes = manifest().map_err(|TooLong| match op.check() {
             // It was not encoded to its end.
             Err(interrupted) => StoreError::from(interrupted),
             Ok(()) => {
@@ -229,7 +231,7 @@ impl HashStore {
                 PathError::at("write", &path)(too_long).into()
             }
         })?;
-        durable::replace(&path, &bytes)?;
+        durable::replace(op, &path, &bytes)?;
         // Read back before anything names it.
         if !durable::holds(&path, &bytes)? {
             let what = format!("manifest {reference}");
@@ -350,6 +352,7 @@ impl HashStore {
     /// `proven` is not read again, and what is read and right is added to it.
     pub(crate) fn verify(
         &self,
+        op: &Operation,
         record: &Record,
         purged: &Purged,
         proven: &mut HashSet<ContentId>,
@@ -367,7 +370,7 @@ impl HashStore {
         }
         let mut seen = HashSet::new();
         for (path, entry) in manifest.items().iter().filter_map(|i| i.content()) {
-            interrupt::check()?;
+            op.check()?;
             if purged.contains(&entry.id) {
                 gone.push(path.clone());
                 continue;
@@ -375,7 +378,7 @@ impl HashStore {
             if proven.contains(&entry.id) || !seen.insert(entry.id) {
                 continue;
             }
-            match self.content.write_to(&entry.id, &mut io::sink()) {
+            match self.content.write_to(op, &entry.id, &mut io::sink()) {
                 Ok(_) => _ = proven.insert(entry.id),
                 Err(ContentError::Store(StoreError::Corrupt { what, detail })) => {
                     problems.push(Problem::new(what, detail));
@@ -390,6 +393,7 @@ impl HashStore {
     /// Finds what is wanted in the manifests of all snapshots.
     pub(crate) fn find_content(
         &self,
+        op: &Operation,
         wanted: &Wanted,
         purged: &Purged,
     ) -> Result<FoundContents, PurgeError> {
@@ -401,7 +405,7 @@ impl HashStore {
         let mut ids = self.ids()?;
         ids.sort();
         for id in ids {
-            interrupt::check().map_err(StoreError::from)?;
+            op.check().map_err(StoreError::from)?;
             let read = self.record(&id).and_then(|record| {
                 let manifest = self.manifest(&record.snapshot.reference)?;
                 Ok((
@@ -438,7 +442,7 @@ impl HashStore {
         manifests.sort();
         let mut places = Places::default();
         for (_, id, reference) in manifests {
-            interrupt::check().map_err(StoreError::from)?;
+            op.check().map_err(StoreError::from)?;
             let manifest = self.manifest(&reference)?;
             let mut count = 0;
             for (path, entry) in manifest.items().iter().filter_map(|i| i.content()) {
@@ -449,7 +453,7 @@ impl HashStore {
             }
             places.add_snapshot(&id, count);
         }
-        let mut found = places.into_found(purged, |id| self.content.other_id(id))?;
+        let mut found = places.into_found(purged, |id| self.content.other_id(op, id))?;
         for content in &mut found.contents {
             content.bytes = content.bytes.or(contents[&content.id]);
         }
@@ -461,28 +465,28 @@ impl HashStore {
     }
 
     /// Forgets snapshots; an id that is not there is no error, so that it is safe to repeat.
-    pub(crate) fn forget(&self, ids: &[SnapshotId]) -> Result<(), StoreError> {
+    pub(crate) fn forget(&self, op: &Operation, ids: &[SnapshotId]) -> Result<(), StoreError> {
         // Records may come and go within one tick of the clock that tells of it.
         if self.last().is_some() {
-            self.forget_last()?;
+            self.forget_last(op)?;
         }
         for id in ids {
-            durable::remove_file(&self.record_path(id))?;
+            durable::remove_file(op, &self.record_path(id))?;
         }
         let directory = self.records_directory();
         if directory.exists() {
-            durable::sync_directory(&directory)?;
+            durable::sync_directory(op, &directory)?;
         }
         Ok(())
     }
 
     /// Removes manifests and content that no snapshot names. While a record cannot be read nothing
     /// is removed: what it names is not known.
-    pub(crate) fn collect(&self) -> Result<u64, StoreError> {
+    pub(crate) fn collect(&self, op: &Operation) -> Result<u64, StoreError> {
         let mut manifests = HashSet::new();
         let mut live = HashSet::new();
         for id in self.ids()? {
-            interrupt::check()?;
+            op.check()?;
             let record = self.record(&id)?;
             if record.has_content {
                 let manifest = self.manifest(&record.snapshot.reference)?;
@@ -496,8 +500,8 @@ impl HashStore {
             }
             manifests.insert(record.snapshot.reference);
         }
-        let mut freed = self.content.retain(&live)?;
-        freed += self.remove_half_made()?;
+        let mut freed = self.content.retain(op, &live)?;
+        freed += self.remove_half_made(op)?;
         let directory = self.directory.join("manifests");
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
@@ -510,15 +514,15 @@ impl HashStore {
             if name.to_str().is_some_and(|n| manifests.contains(n)) {
                 continue;
             }
-            interrupt::check()?;
+            op.check()?;
             freed += entry.metadata().map_or(0, |m| m.len());
-            durable::remove_file(&entry.path())?;
+            durable::remove_file(op, &entry.path())?;
         }
         Ok(freed)
     }
 
     /// Removes records that a killed capture left before they had their names.
-    fn remove_half_made(&self) -> Result<u64, StoreError> {
+    fn remove_half_made(&self, op: &Operation) -> Result<u64, StoreError> {
         let directory = self.records_directory();
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
@@ -534,7 +538,7 @@ impl HashStore {
                 .starts_with(durable::STAGED_PREFIX.as_bytes())
             {
                 freed += entry.metadata().map_or(0, |m| m.len());
-                durable::remove_file(&entry.path())?;
+                durable::remove_file(op, &entry.path())?;
             }
         }
         Ok(freed)
@@ -567,9 +571,11 @@ mod tests {
     fn a_manifest_is_read_again_unless_its_file_is_the_one_that_was_whole() {
         let home = tempfile::tempdir().unwrap();
         let store = HashStore::below(home.path());
-        store.create().unwrap();
+        store.create(&Operation::unbounded()).unwrap();
         let cache = Default::default();
-        let whole = Listing::of(&cache).encode().unwrap();
+        let whole = Listing::of(&Operation::unbounded(), &cache)
+            .encode()
+            .unwrap();
         let path = store.manifest_path("name");
         let made = Cell::new(0);
         let publish = |proof, settled_ns| {
@@ -578,7 +584,13 @@ mod tests {
                 made.set(made_before + 1);
                 Ok(whole.clone())
             };
-            let proof = store.publish_manifest("name", proof, settled_ns, manifest);
+            let proof = store.publish_manifest(
+                &Operation::unbounded(),
+                "name",
+                proof,
+                settled_ns,
+                manifest,
+            );
             (proof.unwrap().0, made.get() > made_before)
         };
         // Another file in its place has another inode.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::{FoundContent, FoundContents, Proof, Purged};
 use crate::git::{ObjectHasher, ObjectKind};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
 use crate::workspace::Workspace;
@@ -15,9 +16,13 @@ use crate::worktree::area::{self, Fate};
 
 /// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
 /// what was looked at.
-pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreError> {
+pub(crate) fn drop_purged(
+    op: &Operation,
+    store: &Path,
+    purged: &Purged,
+) -> Result<Proof, StoreError> {
     let mut proof = Proof::default();
-    proof.unproven = area::each_displaced(store, &mut |entry| {
+    proof.unproven = area::each_displaced(op, store, &mut |entry| {
         proof.displaced += 1;
         let may_be = |length| purged.may_have_length(length);
         let contents = contents_of(entry, &may_be)?;
@@ -30,11 +35,15 @@ pub(crate) fn drop_purged(store: &Path, purged: &Purged) -> Result<Proof, StoreE
 impl Workspace {
     /// Finds content in what restores displaced, or had staged. Reads all of that; there is no path
     /// of what is found, which lies under numbers.
-    pub fn find_displaced(&self, id: &ContentId) -> Result<FoundContents, StoreError> {
+    pub fn find_displaced(
+        &self,
+        op: &Operation,
+        id: &ContentId,
+    ) -> Result<FoundContents, StoreError> {
         let purged = Purged::of(self)?;
         let mut found = FoundContents::default();
         let mut contents = BTreeMap::new();
-        found.unreadable = area::each_displaced(self.store_path(), &mut |entry| {
+        found.unreadable = area::each_displaced(op, self.store_path(), &mut |entry| {
             let read = contents_of(entry, &|length| length > 0)?;
             if let Some((bytes, ids)) = read.filter(|(_, ids)| ids.contains(id)) {
                 contents.insert(ids[0], (bytes, ids.get(1).copied()));

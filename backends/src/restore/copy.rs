@@ -18,7 +18,7 @@ use crate::content_hash::ContentHashes;
 use crate::coverage::OmissionReason;
 use crate::durable;
 use crate::error::{PathError, printable};
-use crate::interrupt::Interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
@@ -42,8 +42,6 @@ pub struct CopyOptions {
     pub to: PathBuf,
     /// Literal paths, files or directories. Default: everything.
     pub paths: Vec<RelPath>,
-    /// When to stop early. Default: never.
-    pub interrupt: Interrupt,
 }
 
 impl CopyOptions {
@@ -52,19 +50,12 @@ impl CopyOptions {
         Self {
             to: directory.into(),
             paths: Vec::new(),
-            interrupt: Interrupt::never(),
         }
     }
 
     /// Sets [`CopyOptions::paths`].
     pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
         self.paths = paths;
-        self
-    }
-
-    /// Sets [`CopyOptions::interrupt`].
-    pub fn interrupt(mut self, interrupt: Interrupt) -> Self {
-        self.interrupt = interrupt;
         self
     }
 
@@ -90,36 +81,33 @@ pub struct CopyOutcome {
 
 /// Copies: see [`Backend::copy`](crate::Backend::copy).
 pub(crate) fn copy<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     snapshot: &Snapshot,
     options: &CopyOptions,
 ) -> Result<CopyOutcome, RestoreError> {
-    options.interrupt.during(|| {
-        let place = Place::find(&options.to, workspace)?;
-        let record = backend.record(workspace, &snapshot.id)?;
-        backend.check_restorable(&record)?;
-        let entries = backend.entries(workspace, &record)?;
-        let Wanted { plan, skipped } = wanted(&record, entries, &Purged::of(workspace)?, options)?;
-        let scratch = area::make_beside(&place.parent).map_err(|error| {
-            RestoreError::Prepare(PathError {
-                path: place.path(),
-                ..error
-            })
-        })?;
-        let made = make(
-            backend, workspace, &record, &plan, &scratch, &place, options,
-        );
-        let removed = area::remove_beside(&scratch);
-        made.map_err(|error| place.told_of(error, &scratch))?;
-        // It is there, whole; what is left beside it is in a directory of our name.
-        let _ = removed;
-        Ok(CopyOutcome {
-            snapshot: snapshot.id.clone(),
-            to: place.path(),
-            files: plan.writes.len() as u64,
-            skipped,
+    let place = Place::find(&options.to, workspace)?;
+    let record = backend.record(op, workspace, &snapshot.id)?;
+    backend.check_restorable(&record)?;
+    let entries = backend.entries(op, workspace, &record)?;
+    let Wanted { plan, skipped } = wanted(&record, entries, &Purged::of(workspace)?, options)?;
+    let scratch = area::make_beside(op, &place.parent).map_err(|error| {
+        RestoreError::Prepare(PathError {
+            path: place.path(),
+            ..error
         })
+    })?;
+    let made = make(op, backend, workspace, &record, &plan, &scratch, &place);
+    let removed = area::remove_beside(op, &scratch);
+    made.map_err(|error| place.told_of(error, &scratch))?;
+    // It is there, whole; what is left beside it is in a directory of our name.
+    let _ = removed;
+    Ok(CopyOutcome {
+        snapshot: snapshot.id.clone(),
+        to: place.path(),
+        files: plan.writes.len() as u64,
+        skipped,
     })
 }
 
@@ -188,13 +176,13 @@ fn absent(record: &Record, path: &RelPath) -> RestoreError {
 
 /// Makes all of it in `scratch`, and gives it its name.
 fn make<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     record: &Record,
     plan: &RestorePlan,
     scratch: &Path,
     place: &Place,
-    options: &CopyOptions,
 ) -> Result<(), RestoreError> {
     let (store, tree) = (scratch.join("store"), scratch.join(TREE));
     let make =
@@ -206,14 +194,14 @@ fn make<B: Restorable>(
     let root = Root::of_directory(&tree).map_err(RestoreError::Prepare)?;
     let ids: BTreeSet<ContentId> = plan.writes.iter().map(|write| write.entry.id).collect();
     let ids = Vec::from_iter(ids);
-    if let Some(first) = backend.missing(workspace, &ids)?.first() {
+    if let Some(first) = backend.missing(op, workspace, &ids)?.first() {
         return Err(RestoreError::TargetCorrupt {
             snapshot: record.snapshot.id.clone(),
             detail: format!("the store lacks {first}"),
         });
     }
     let contents = backend
-        .contents(workspace, &ids)
+        .contents(op, workspace, &ids)
         .map_err(|error| stage_error(StageError::Store(error), &record.snapshot.id))?;
     let staged = staging::stage(&staging::Request {
         root: &root,
@@ -227,12 +215,12 @@ fn make<B: Restorable>(
         contents: &*contents,
         held: &Held::default(),
         index: None,
-        interrupt: &options.interrupt,
+        op,
     })
     .map_err(|error| stage_error(error, &record.snapshot.id))?;
     let mut skipped = staged.skipped().to_vec();
     let committed = staged
-        .commit(&store, plan, None)
+        .commit(op, &store, plan, None)
         .map_err(|error| match error {
             CommitError::Refused(source) | CommitError::Undecided(source) => {
                 RestoreError::Prepare(source)
@@ -240,16 +228,18 @@ fn make<B: Restorable>(
         })?;
     skipped.extend(
         committed
-            .apply(&root, &ContentHashes)
+            .apply(op, &root, &ContentHashes)
             .map_err(RestoreError::Prepare)?,
     );
-    committed.finish(&store).map_err(RestoreError::Prepare)?;
+    committed
+        .finish(op, &store)
+        .map_err(RestoreError::Prepare)?;
     if let Some(Skipped { path, .. }) = skipped.into_iter().next() {
         // Somebody was at work in a directory that is ours alone.
         return Err(RestoreError::Changed { path });
     }
-    options.interrupt.check()?;
-    place.take(&tree).map_err(RestoreError::Prepare)
+    op.check()?;
+    place.take(op, &tree).map_err(RestoreError::Prepare)
 }
 
 /// A place for a directory: nothing is there, or a directory with nothing in it.
@@ -351,9 +341,9 @@ impl Place {
     }
 
     /// Gives `tree` its name. A directory that is there is empty still, or nothing happens.
-    fn take(&self, tree: &Path) -> Result<(), PathError> {
+    fn take(&self, op: &Operation, tree: &Path) -> Result<(), PathError> {
         let path = self.path();
         fs::rename(tree, &path).map_err(PathError::at("rename to", &path))?;
-        durable::sync_directory(&self.parent)
+        durable::sync_directory(op, &self.parent)
     }
 }

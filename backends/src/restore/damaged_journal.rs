@@ -1,6 +1,7 @@
 //! The journal of a restore that was interrupted, if it is damaged so that nobody can finish that.
 
 use crate::git::rollback::RepositoryPlan;
+use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::store_error::StoreError;
 use crate::workspace::{LockedWorkspace, Workspace};
@@ -18,13 +19,17 @@ impl LockedWorkspace {
     /// Gives up the journal of a restore that was interrupted, if it is damaged so that nobody can finish
     /// it; answers with what is wrong with it. Files that the restore had not come to stay as they are,
     /// what it displaced stays beside the store for as long as its guard, and the guard leads back.
-    pub fn give_up_damaged_journal(&mut self) -> Result<Option<Problem>, StoreError> {
-        journal::give_up(self.store_path(), RepositoryPlan::check)
+    pub fn give_up_damaged_journal(
+        &mut self,
+        op: &Operation,
+    ) -> Result<Option<Problem>, StoreError> {
+        journal::give_up(op, self.store_path(), RepositoryPlan::check)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::operation::Operation;
     use std::fs;
 
     use serde::Serialize;
@@ -71,7 +76,7 @@ mod tests {
         let frames = [frame(1, 0, &encoded(&staging)), frame(3, 1, &intent)];
         fs::write(store.join(journal::FILE), frames.concat()).unwrap();
 
-        let error = recover(&stage.workspace).unwrap_err();
+        let error = recover(&Operation::unbounded(), &stage.workspace).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(
             directory.exists() && stage.view() == before,
@@ -79,9 +84,12 @@ mod tests {
         );
         let named = stage.workspace.damaged_journal().unwrap().unwrap();
         assert_eq!(named.what, journal::FILE);
-        let given_up = stage.workspace.give_up_damaged_journal().unwrap();
+        let given_up = stage
+            .workspace
+            .give_up_damaged_journal(&Operation::unbounded())
+            .unwrap();
         assert_eq!(given_up, Some(named));
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         assert!(recovery.rolled_forward.is_empty());
         assert_eq!(stage.workspace.damaged_journal().unwrap(), None);
         assert_eq!(stage.view(), before);

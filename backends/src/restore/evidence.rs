@@ -8,6 +8,7 @@ use super::plan::Size;
 use super::{Captured, Restorable};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::PathError;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::restore::sorted::change_at;
@@ -45,6 +46,7 @@ fn left_out_then<C: Captured>(
 /// What the size tells of the files that only one of `now` and `after` has captured. `operation`: the changes from `after`
 /// to the goal.
 pub(super) fn sizes<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     now: &B::Capture,
@@ -63,7 +65,7 @@ pub(super) fn sizes<B: Restorable>(
         if let (OmissionReason::TooLarge, Some(bytes), Some(then)) = (*reason, *bytes, then) {
             let size = match then.kind {
                 EntryKind::Symlink => Some(Size::Another),
-                _ => compared_size(backend, workspace, &then.id, bytes),
+                _ => compared_size(op, backend, workspace, &then.id, bytes),
             };
             sizes.extend(size.map(|size| (path.clone(), size)));
         }
@@ -74,12 +76,13 @@ pub(super) fn sizes<B: Restorable>(
 /// Compares the size of content in the store, which is not read. `None` if the store does not tell it, which whoever
 /// needs the content will say.
 fn compared_size<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     id: &ContentId,
     bytes: u64,
 ) -> Option<Size> {
-    let contents = backend.contents(workspace, &[*id]).ok()?;
+    let contents = backend.contents(op, workspace, &[*id]).ok()?;
     Some(Size::of(contents.length(id).ok()?, bytes))
 }
 

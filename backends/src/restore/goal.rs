@@ -10,6 +10,7 @@ use super::plan::{self, Node, PlanError, Question, Undone, View};
 use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::{PathError, printable};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
@@ -75,6 +76,7 @@ pub(super) struct Goal {
 
 impl Goal {
     pub(super) fn load<B: Restorable>(
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         goal: &RestoreGoal,
@@ -82,9 +84,9 @@ impl Goal {
         let remembered = Remembered::of(workspace.store_path());
         let purged = Purged::of(workspace)?;
         let load = |snapshot: &Snapshot| {
-            let mut record = backend.record(workspace, &snapshot.id)?;
+            let mut record = backend.record(op, workspace, &snapshot.id)?;
             if !purged.is_empty() {
-                let entries = backend.entries(workspace, &record)?;
+                let entries = backend.entries(op, workspace, &record)?;
                 purged.name_in(&mut record, entries);
             }
             Ok::<_, StoreError>(record)
@@ -112,19 +114,26 @@ impl Goal {
             },
         };
         backend.check_restorable(&loaded.record)?;
-        loaded.refuse_unknown_paths(backend, workspace)?;
+        loaded.refuse_unknown_paths(op, backend, workspace)?;
         Ok(loaded)
     }
 
     fn refuse_unknown_paths<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
     ) -> Result<(), RestoreError> {
         if self.after.is_some() {
             return Ok(());
         }
-        let there = nodes(backend, workspace, Side::Stored(&self.record), &self.paths)?;
+        let there = nodes(
+            op,
+            backend,
+            workspace,
+            Side::Stored(&self.record),
+            &self.paths,
+        )?;
         for (path, there) in self.paths.iter().zip(there) {
             let omissions = &self.record.snapshot.omissions;
             let own = omissions.at(path).map(|omission| omission.reason);
@@ -214,6 +223,7 @@ impl Goal {
     /// Says what a restore does where things are as `now` saw them.
     pub(super) fn plan<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
@@ -225,13 +235,15 @@ impl Goal {
                 made: BTreeMap::new(),
             });
         }
-        let changes = changes_on_disk(backend, workspace, Side::Now(now), &self.record)?;
+        let changes = changes_on_disk(op, backend, workspace, Side::Now(now), &self.record)?;
         let operation = match &self.after {
-            Some(after) => changes_on_disk(backend, workspace, Side::Stored(after), &self.record)?,
+            Some(after) => {
+                changes_on_disk(op, backend, workspace, Side::Stored(after), &self.record)?
+            }
             None => Vec::new(),
         };
         let view = View::of(current);
-        let merges = self.merges(backend, workspace, view, &changes, &operation)?;
+        let merges = self.merges(op, backend, workspace, view, &changes, &operation)?;
         let missing = self.missing(workspace).map_err(StoreError::from)?;
         // What is where it was, and is captured by now, is no omission any more.
         let known = self.held.missing(|omission, _| {
@@ -251,9 +263,9 @@ impl Goal {
                 left.and_changes(operation, &self.held)
             }
         };
-        let same = self.same(backend, workspace, now, &changes)?;
+        let same = self.same(op, backend, workspace, now, &changes)?;
         let asked = plan::directories_in_question(&changes, view);
-        let goal_directories = self.directories_among(backend, workspace, asked)?;
+        let goal_directories = self.directories_among(op, backend, workspace, asked)?;
         let in_place = self.held.missing(|omission, _| missing.has(&omission.path));
         let made = self.made_among(now, &changes);
         let spared = match &self.after {
@@ -263,7 +275,7 @@ impl Goal {
                 .spared(|| workspace.root(), &self.record.snapshot)?,
         };
         let sizes = match &self.after {
-            Some(after) => evidence::sizes(backend, workspace, now, after, &operation)
+            Some(after) => evidence::sizes(op, backend, workspace, now, after, &operation)
                 .map_err(StoreError::from)?,
             None => BTreeMap::new(),
         };
@@ -273,8 +285,8 @@ impl Goal {
         };
         let absent_directories =
             absent_directories(workspace, view, &self.record).map_err(StoreError::from)?;
-        let ignored = self.ignored(backend, workspace, now, &changes, &made)?;
-        let sparse_directories = self.sparse_directories(backend, workspace, &made)?;
+        let ignored = self.ignored(op, backend, workspace, now, &changes, &made)?;
+        let sparse_directories = self.sparse_directories(op, backend, workspace, &made)?;
         let unchanged = evidence::unchanged(workspace, now, &self.record, &changes)
             .map_err(StoreError::from)?;
         let plan = plan::plan(&Question {
@@ -285,7 +297,8 @@ impl Goal {
             goal_directories: &goal_directories,
             same: &same,
             ignored: &ignored,
-            ignored_directories: &self.ignored_directories(backend, workspace, now, &ignored)?,
+            ignored_directories: &self
+                .ignored_directories(op, backend, workspace, now, &ignored)?,
             absent_directories: &absent_directories,
             made: &made,
             unchanged: &unchanged,
@@ -326,6 +339,7 @@ impl Goal {
     /// what is there of `made`.
     fn sparse_directories<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         made: &BTreeSet<RelPath>,
@@ -340,7 +354,7 @@ impl Goal {
         if directories.is_empty() {
             return Ok(directories);
         }
-        for (path, _) in backend.entries(workspace, &self.record)? {
+        for (path, _) in backend.entries(op, workspace, &self.record)? {
             if !goal.is_sparse(&path) {
                 for directory in above(&path) {
                     directories.remove(&directory);
@@ -365,12 +379,13 @@ impl Goal {
     /// Those of `paths` at which the goal has a directory.
     fn directories_among<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         paths: BTreeSet<RelPath>,
     ) -> Result<BTreeSet<RelPath>, StoreError> {
         let paths = Vec::from_iter(paths);
-        let there = nodes(backend, workspace, Side::Stored(&self.record), &paths)?;
+        let there = nodes(op, backend, workspace, Side::Stored(&self.record), &paths)?;
         let there = paths.into_iter().zip(there);
         let directories = there.filter(|(_, there)| *there == Some(Node::Directory));
         Ok(directories.map(|(path, _)| path).collect())
@@ -379,6 +394,7 @@ impl Goal {
     /// What comes of the files in which edits meet what an undo takes back.
     fn merges<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         current: View<'_>,
@@ -395,7 +411,7 @@ impl Goal {
             changes,
             operation,
         });
-        merge::merge_all(backend, workspace, candidates)
+        merge::merge_all(op, backend, workspace, candidates)
     }
 
     /// What was displaced and is not where it was.
@@ -413,6 +429,7 @@ impl Goal {
     /// What both sides hold alike, and may have with other permission bits.
     fn same<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
@@ -426,7 +443,7 @@ impl Goal {
             .collect();
         let usual = |m: &Modes| (m.file, m.executable, m.directory);
         if usual(here) != usual(there) {
-            let entries = backend.entries(workspace, &self.record)?.into_iter();
+            let entries = backend.entries(op, workspace, &self.record)?.into_iter();
             let empty = self.record.empty_directories.iter().cloned();
             for path in entries.map(|(path, _)| path).chain(empty) {
                 let above = std::iter::successors(path.parent(), RelPath::parent);
@@ -435,7 +452,7 @@ impl Goal {
             }
         }
         let asked: Vec<RelPath> = asked.into_iter().collect();
-        let nodes_there = nodes(backend, workspace, Side::Stored(&self.record), &asked)?;
+        let nodes_there = nodes(op, backend, workspace, Side::Stored(&self.record), &asked)?;
         let (mut same, mut directories) = (Vec::new(), Vec::new());
         for (path, there) in asked.into_iter().zip(nodes_there) {
             match there {
@@ -449,7 +466,7 @@ impl Goal {
                 None => {}
             }
         }
-        let nodes_here = nodes(backend, workspace, Side::Now(now), &directories)?;
+        let nodes_here = nodes(op, backend, workspace, Side::Now(now), &directories)?;
         let alike = directories
             .into_iter()
             .zip(nodes_here)
@@ -473,6 +490,7 @@ impl Goal {
     /// Of the paths that only the present state has, those that today's rules or the goal's name.
     fn ignored<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
@@ -487,8 +505,8 @@ impl Goal {
         if removed.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let mut ignored = backend.ignored(workspace, Side::Stored(&self.record), &removed)?;
-        for (path, reason) in backend.ignored(workspace, Side::Now(now), &removed)? {
+        let mut ignored = backend.ignored(op, workspace, Side::Stored(&self.record), &removed)?;
+        for (path, reason) in backend.ignored(op, workspace, Side::Now(now), &removed)? {
             ignored.entry(path).or_insert(reason);
         }
         Ok(ignored)
@@ -497,6 +515,7 @@ impl Goal {
     /// The directories above `ignored` paths that today's rules or the goal's name, and that came since the goal.
     fn ignored_directories<B: Restorable>(
         &self,
+        op: &Operation,
         backend: &B,
         workspace: &Workspace,
         now: &B::Capture,
@@ -506,14 +525,15 @@ impl Goal {
         let all: BTreeSet<RelPath> = ignored.keys().flat_map(above).collect();
         let all: Vec<RelPath> = all.into_iter().filter(|path| !path.is_root()).collect();
         let then = Side::Stored(&self.record);
-        let there = nodes(backend, workspace, then, &all)?;
+        let there = nodes(op, backend, workspace, then, &all)?;
         let new = all.into_iter().zip(there);
         let new: Vec<RelPath> = new
             .filter(|(path, there)| there.is_none() && self.came_since(path))
             .map(|(path, _)| path)
             .collect();
-        let mut named = BTreeSet::from_iter(backend.ignored_directories(workspace, then, &new)?);
-        named.extend(backend.ignored_directories(workspace, Side::Now(now), &new)?);
+        let mut named =
+            BTreeSet::from_iter(backend.ignored_directories(op, workspace, then, &new)?);
+        named.extend(backend.ignored_directories(op, workspace, Side::Now(now), &new)?);
         Ok(named)
     }
 
@@ -624,19 +644,20 @@ impl Unplanned {
 
 /// Every difference on disk between two sides, sorted by path.
 fn changes_on_disk<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     from: Side<'_, B::Capture>,
     to: &Record,
 ) -> Result<Vec<Change>, StoreError> {
-    let changes = backend.changes(workspace, from, to)?;
+    let changes = backend.changes(op, workspace, from, to)?;
     let here = View::of(from.record());
     let is_listed = |path: &RelPath| changes.binary_search_by(|c| c.path.cmp(path)).is_ok();
     let asked: Vec<RelPath> = plan::left_out_by_one(here, View::of(to))
         .into_iter()
         .filter(|path| !is_listed(path))
         .collect();
-    let found = backend.lookup(workspace, from, &asked)?;
+    let found = backend.lookup(op, workspace, from, &asked)?;
     let alike = asked.into_iter().zip(found);
     let alike = alike.filter_map(|(path, node)| match node {
         Some(Node::Entry(entry)) => Some((path, entry)),
@@ -648,6 +669,7 @@ fn changes_on_disk<B: Restorable>(
 
 /// What a side holds at each of `paths`, empty directories included.
 fn nodes<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     side: Side<'_, B::Capture>,
@@ -657,7 +679,7 @@ fn nodes<B: Restorable>(
         return Ok(Vec::new());
     }
     let view = View::of(side.record());
-    let found = backend.lookup(workspace, side, paths)?;
+    let found = backend.lookup(op, workspace, side, paths)?;
     let nodes = paths.iter().zip(found).map(|(path, node)| {
         let is_directory = || path.is_root() || view.has_empty_at_or_below(path);
         node.or_else(|| is_directory().then_some(Node::Directory))

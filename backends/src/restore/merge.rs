@@ -12,6 +12,7 @@ use super::{Conflict, ConflictRegion, Restorable};
 use crate::contents::{ContentError, Contents, Overlaid};
 use crate::descriptor;
 use crate::git::{ObjectId, ObjectKind, libgit2};
+use crate::operation::Operation;
 use crate::patch;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
@@ -142,6 +143,7 @@ pub(super) fn candidates(versions: &Versions<'_>) -> Vec<Candidate> {
 ///
 /// Of a capture that was not published the store need not have the content; the files have it.
 pub(super) fn merge_all<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     candidates: Vec<Candidate>,
@@ -150,7 +152,7 @@ pub(super) fn merge_all<B: Restorable>(
     if candidates.is_empty() {
         return Ok(merges);
     }
-    let missing = backend.missing(workspace, &ids_of(&candidates))?;
+    let missing = backend.missing(op, workspace, &ids_of(&candidates))?;
     let held = on_disk(workspace, &candidates, &missing)?;
     let stored: Vec<ContentId> = ids_of(&candidates)
         .into_iter()
@@ -158,7 +160,7 @@ pub(super) fn merge_all<B: Restorable>(
         .collect();
     let contents = Overlaid {
         held: &held,
-        stored: &*backend.contents(workspace, &stored)?,
+        stored: &*backend.contents(op, workspace, &stored)?,
     };
     let mut room = MAX_MERGED_BYTES;
     for candidate in candidates {

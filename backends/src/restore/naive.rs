@@ -22,6 +22,7 @@ use crate::git::{ObjectId, ObjectKind};
 use crate::host_rules::IgnoreOptions;
 use crate::identity::Identity;
 use crate::identity::KnownDirectory;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::{GitState, RECORD_VERSION, Record};
 use crate::repository_changes::RepositoryProblem;
@@ -149,7 +150,7 @@ impl Stage {
         let state = StateDir::open(state).unwrap();
         let workspace = Workspace::open(&directory, &state)
             .unwrap()
-            .lock(PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
             .unwrap();
         Self {
             temporary: None,
@@ -180,7 +181,7 @@ impl Stage {
         drop(workspace);
         let workspace = Workspace::open(&directory, &state)
             .unwrap()
-            .lock(PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
             .unwrap();
         Self {
             temporary,
@@ -262,7 +263,13 @@ impl Stage {
         options.id = SnapshotId::random();
         let capture = self
             .backend
-            .capture(&self.workspace, &options, &[], Publish::Yes)
+            .capture(
+                &Operation::unbounded(),
+                &self.workspace,
+                &options,
+                &[],
+                Publish::Yes,
+            )
             .unwrap();
         capture.record.snapshot
     }
@@ -279,8 +286,17 @@ impl Stage {
         goal: &RestoreGoal,
         repository: RepositoryRestore,
     ) -> Result<RestoreOutcome, RestoreError> {
+        self.restore_goal_in(&Operation::unbounded(), goal, repository)
+    }
+
+    pub(crate) fn restore_goal_in(
+        &mut self,
+        op: &Operation,
+        goal: &RestoreGoal,
+        repository: RepositoryRestore,
+    ) -> Result<RestoreOutcome, RestoreError> {
         let options = RestoreOptions::new(self.options()).repository(repository);
-        super::restore(&self.backend, &mut self.workspace, goal, &options)
+        super::restore(op, &self.backend, &mut self.workspace, goal, &options)
     }
 
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) -> RestoreOutcome {
@@ -291,7 +307,15 @@ impl Stage {
         &mut self,
         snapshot: &Snapshot,
     ) -> Result<RestoreOutcome, RestoreError> {
-        self.restore_goal(&Self::goal(snapshot), RepositoryRestore::Nothing)
+        self.try_restore_in(&Operation::unbounded(), snapshot)
+    }
+
+    pub(crate) fn try_restore_in(
+        &mut self,
+        op: &Operation,
+        snapshot: &Snapshot,
+    ) -> Result<RestoreOutcome, RestoreError> {
+        self.restore_goal_in(op, &Self::goal(snapshot), RepositoryRestore::Nothing)
     }
 
     pub(crate) fn restore_planned(
@@ -301,13 +325,26 @@ impl Stage {
     ) -> Result<RestoreOutcome, RestoreError> {
         let options = RestoreOptions::new(self.options()).expected_plan(plan);
         let goal = Self::goal(snapshot);
-        super::restore(&self.backend, &mut self.workspace, &goal, &options)
+        super::restore(
+            &Operation::unbounded(),
+            &self.backend,
+            &mut self.workspace,
+            &goal,
+            &options,
+        )
     }
 
     pub(crate) fn plan(&self, snapshot: &Snapshot) -> RestorePlan {
         let goal = Self::goal(snapshot);
         let options = RestoreOptions::new(self.options());
-        super::plan_only(&self.backend, &self.workspace, &goal, &options).unwrap()
+        super::plan_only(
+            &Operation::unbounded(),
+            &self.backend,
+            &self.workspace,
+            &goal,
+            &options,
+        )
+        .unwrap()
     }
 
     /// Does something between the guard and what follows it.
@@ -538,7 +575,7 @@ impl Contents for NaiveContents {
 impl Restorable for Naive {
     type Capture = NaiveCapture;
 
-    fn record(&self, _: &Workspace, id: &SnapshotId) -> Result<Record, StoreError> {
+    fn record(&self, _: &Operation, _: &Workspace, id: &SnapshotId) -> Result<Record, StoreError> {
         match self.records.borrow().get(id) {
             Some((record, _)) => Ok(record.clone()),
             None => Err(StoreError::UnknownSnapshot { id: id.clone() }),
@@ -554,6 +591,7 @@ impl Restorable for Naive {
 
     fn capture(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
@@ -562,7 +600,7 @@ impl Restorable for Naive {
         if self.is_broken.replace(false) {
             return Err(SnapshotError::Unsupported("broken".to_owned()));
         }
-        options.interrupt.check()?;
+        op.check()?;
         let directory = workspace.disk_path();
         let rules = fs::read_to_string(directory.join(".gitignore")).unwrap_or_default();
         let keep = keep.iter().flat_map(|record| {
@@ -623,6 +661,7 @@ impl Restorable for Naive {
 
     fn changes(
         &self,
+        _: &Operation,
         _: &Workspace,
         from: Side<'_, NaiveCapture>,
         to: &Record,
@@ -641,6 +680,7 @@ impl Restorable for Naive {
 
     fn lookup(
         &self,
+        _: &Operation,
         _: &Workspace,
         side: Side<'_, NaiveCapture>,
         paths: &[RelPath],
@@ -656,12 +696,18 @@ impl Restorable for Naive {
         Ok(paths.iter().map(node).collect())
     }
 
-    fn entries(&self, _: &Workspace, record: &Record) -> Result<Vec<(RelPath, Entry)>, StoreError> {
+    fn entries(
+        &self,
+        _: &Operation,
+        _: &Workspace,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, Entry)>, StoreError> {
         Ok(self.entries_of(Side::Stored(record)).into_iter().collect())
     }
 
     fn ignored(
         &self,
+        _: &Operation,
         _: &Workspace,
         side: Side<'_, NaiveCapture>,
         paths: &[RelPath],
@@ -675,6 +721,7 @@ impl Restorable for Naive {
 
     fn ignored_directories(
         &self,
+        _: &Operation,
         _: &Workspace,
         side: Side<'_, NaiveCapture>,
         directories: &[RelPath],
@@ -686,14 +733,16 @@ impl Restorable for Naive {
 
     fn unsound(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError> {
-        self.missing(workspace, ids)
+        self.missing(op, workspace, ids)
     }
 
     fn heal(
         &self,
+        _: &Operation,
         _: &LockedWorkspace,
         _: &Self::Capture,
         _: &[(RelPath, Entry)],
@@ -702,7 +751,12 @@ impl Restorable for Naive {
         Ok(())
     }
 
-    fn missing(&self, _: &Workspace, ids: &[ContentId]) -> Result<Vec<ContentId>, StoreError> {
+    fn missing(
+        &self,
+        _: &Operation,
+        _: &Workspace,
+        ids: &[ContentId],
+    ) -> Result<Vec<ContentId>, StoreError> {
         let blobs = self.blobs.borrow();
         Ok(ids
             .iter()
@@ -713,6 +767,7 @@ impl Restorable for Naive {
 
     fn contents<'a>(
         &'a self,
+        _: &Operation,
         _: &'a Workspace,
         ids: &[ContentId],
     ) -> Result<Box<dyn Contents + 'a>, StoreError> {
@@ -743,7 +798,12 @@ impl Restorable for Naive {
         }))
     }
 
-    fn index_bytes(&self, _: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
+    fn index_bytes(
+        &self,
+        _: &Operation,
+        _: &Workspace,
+        blob: &ObjectId,
+    ) -> Result<Vec<u8>, StoreError> {
         let kept = self.indexes.borrow().get(blob).cloned();
         kept.ok_or_else(|| StoreError::corrupt(blob.to_string(), "it was not kept"))
     }

@@ -20,14 +20,13 @@ use crate::coverage::OmissionReason;
 use crate::error::{ErrorKind, PathError};
 use crate::git::ObjectId;
 use crate::git::rollback::{self, RepositoryPlan};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
 use crate::repository_changes::RepositoryProblem;
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
-use crate::room::{self, Taken};
 use crate::snapshot::{Label, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -42,71 +41,69 @@ use crate::worktree::staging::{self, CommitError, StageError, Staged};
 
 /// Says what a restore would do. Nothing is written.
 pub(crate) fn plan_only<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     goal: &RestoreGoal,
     options: &RestoreOptions,
 ) -> Result<RestorePlan, RestoreError> {
-    options.guard.interrupt.during(|| {
-        let goal = Goal::load(backend, workspace, goal)?;
-        let repository = in_room(&options.guard, workspace, || {
-            prepare_repository(backend, workspace, options)
-        })?;
-        let mut guard = guard_options(options);
-        include_made(workspace, &goal, &mut guard)?;
-        let now = backend
-            .capture(workspace, &guard, &goal.keep(), Publish::No)
-            .map_err(RestoreError::Guard)?;
-        let mut repository = repository.map(|prepared| prepared.guarded_by(now.record()));
-        let planned = goal
-            .plan(backend, workspace, &now)
-            .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
-        let plan = planned.plan;
-        keep_in_sight(repository.as_mut(), &goal, &now, &plan);
-        foresee_objects(backend, workspace, repository.as_mut())?;
-        let plan = with_repository(plan, repository.as_ref());
-        // A directory that is gone is made again first.
-        if !plan.is_empty() && !workspace.is_gone() {
-            check_place(workspace)?;
-        }
-        Ok(plan)
-    })
+    let goal = Goal::load(op, backend, workspace, goal)?;
+    let repository = prepare_repository(
+        &within_store(op, &options.guard, workspace)?,
+        backend,
+        workspace,
+        options,
+    )?;
+    let mut guard = guard_options(options);
+    include_made(workspace, &goal, &mut guard)?;
+    let now = backend
+        .capture(op, workspace, &guard, &goal.keep(), Publish::No)
+        .map_err(RestoreError::Guard)?;
+    let mut repository = repository.map(|prepared| prepared.guarded_by(now.record()));
+    let planned = goal
+        .plan(op, backend, workspace, &now)
+        .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
+    let plan = planned.plan;
+    keep_in_sight(repository.as_mut(), &goal, &now, &plan);
+    foresee_objects(op, backend, workspace, repository.as_mut())?;
+    let plan = with_repository(plan, repository.as_ref());
+    // A directory that is gone is made again first.
+    if !plan.is_empty() && !workspace.is_gone() {
+        check_place(workspace)?;
+    }
+    Ok(plan)
 }
 
 /// Restores: see [`Backend::restore`](crate::Backend::restore).
 pub(crate) fn restore<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &mut LockedWorkspace,
     goal: &RestoreGoal,
     options: &RestoreOptions,
 ) -> Result<RestoreOutcome, RestoreError> {
-    options
-        .guard
-        .interrupt
-        .during(|| {
-            let restored = restore_while_wanted(backend, workspace, goal, options);
-            restored.map_err(|error| match (error, interrupt::check()) {
-                // The lock was not waited for to the end.
-                (RestoreError::Busy { .. }, Err(interrupted)) => interrupted.into(),
-                (error, _) => error,
-            })
-        })
-        .map_err(RestoreError::or_its_cause)
+    let restored = restore_or_make_again(op, backend, workspace, goal, options);
+    restored.map_err(|error| match (error, op.check()) {
+        // The lock was not waited for to the end.
+        (RestoreError::Busy { .. }, Err(interrupted)) => interrupted.into(),
+        (error, _) => error.or_its_cause(),
+    })
 }
 
-fn restore_while_wanted<B: Restorable>(
+fn restore_or_make_again<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &mut LockedWorkspace,
     goal: &RestoreGoal,
     options: &RestoreOptions,
 ) -> Result<RestoreOutcome, RestoreError> {
-    let loaded = Goal::load(backend, workspace, goal)?;
+    let loaded = Goal::load(op, backend, workspace, goal)?;
     if !workspace.is_gone() {
-        return restore_in_place(backend, workspace, &loaded, options);
+        return restore_in_place(op, backend, workspace, &loaded, options);
     }
     loaded.refuse_undo_in_nothing(workspace)?;
-    workspace.make_again().map_err(RestoreError::Prepare)?;
-    let restored = restore_in_place(backend, workspace, &loaded, options);
+    workspace.make_again(op).map_err(RestoreError::Prepare)?;
+    let restored = restore_in_place(op, backend, workspace, &loaded, options);
     if restored.as_ref().is_err_and(|e| !e.touched()) {
         workspace.remove_again();
     }
@@ -115,6 +112,7 @@ fn restore_while_wanted<B: Restorable>(
 
 /// Restores in a directory that is there.
 fn restore_in_place<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     goal: &Goal,
@@ -122,10 +120,9 @@ fn restore_in_place<B: Restorable>(
 ) -> Result<RestoreOutcome, RestoreError> {
     let mut stopwatch = Stopwatch::start();
     // Two restores that are both half done could not be told apart.
-    recover(workspace)?;
-    let repository = in_room(&options.guard, workspace, || {
-        prepare_repository(backend, workspace, options)
-    })?;
+    recover(op, workspace)?;
+    let aside = || within_store(op, &options.guard, workspace);
+    let repository = prepare_repository(&aside()?, backend, workspace, options)?;
 
     let mut guard_options = guard_options(options);
     include_made(workspace, goal, &mut guard_options)?;
@@ -133,22 +130,26 @@ fn restore_in_place<B: Restorable>(
         guard_options.safety_refs = prepared.plan.safety_refs();
     }
     let guard = backend
-        .capture(workspace, &guard_options, &goal.keep(), publishes_guard())
+        .capture(
+            op,
+            workspace,
+            &guard_options,
+            &goal.keep(),
+            publishes_guard(),
+        )
         .map_err(RestoreError::Guard)?;
     let mut repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
     };
-    let Planned { plan, made } = planned(backend, workspace, goal, options, &guard)?;
+    let Planned { plan, made } = planned(op, backend, workspace, goal, options, &guard)?;
     keep_in_sight(repository.as_mut(), goal, &guard, &plan);
-    foresee_objects(backend, workspace, repository.as_mut())?;
+    foresee_objects(op, backend, workspace, repository.as_mut())?;
     let mut plan = with_repository(plan, repository.as_ref());
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
-    in_room(&options.guard, workspace, || {
-        check_content(backend, workspace, &plan, &made, goal, &guard)
-    })?;
-    let repository = with_objects(backend, workspace, repository, &mut plan)?;
+    check_content(&aside()?, backend, workspace, &plan, &made, goal, &guard)?;
+    let repository = with_objects(op, backend, workspace, repository, &mut plan)?;
     durations.plan = stopwatch.lap();
 
     if plan.is_empty() {
@@ -162,19 +163,22 @@ fn restore_in_place<B: Restorable>(
         guard: &guard,
         repository,
     };
-    let carried = in_room(&options.guard, workspace, || {
-        let aside = Taken::nothing();
+    let carried = {
+        let op = &aside()?;
+        let displaced = op.reserve();
         let bytes = bytes_displaced(&plan, &guard);
-        aside.up_to(bytes).map_err(StoreError::from)?;
-        carry_out(backend, workspace, todo, options)
-    })?;
+        displaced.up_to(bytes).map_err(StoreError::from)?;
+        carry_out(op, backend, workspace, todo)?
+    };
     durations.apply = stopwatch.lap();
     let closing = closing_options(options, stopwatch.started);
+    // The files are restored, so a cancellation comes too late.
+    let op = &op.to_its_end();
     let result = backend
-        .capture(workspace, &closing, &goal.keep(), Publish::Yes)
+        .capture(op, workspace, &closing, &goal.keep(), Publish::Yes)
         .map_err(RestoreError::Closing)?;
-    // The files are restored, so a wish to stop comes too late.
-    let left = interrupt::to_the_end(|| goal.plan(backend, workspace, &result))
+    let left = goal
+        .plan(op, backend, workspace, &result)
         .map_err(|error| error.after_the_fact(&goal.record.snapshot.id))?
         .plan;
     let skipped = all_skipped(&plan, &carried.skipped, &left, guard.record(), &result);
@@ -207,20 +211,21 @@ fn publishes_guard() -> Publish {
 
 /// What is to be done, seen from the guard.
 fn planned<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     goal: &Goal,
     options: &RestoreOptions,
     guard: &B::Capture,
 ) -> Result<Planned, RestoreError> {
-    let planned = match goal.plan(backend, workspace, guard) {
+    let planned = match goal.plan(op, backend, workspace, guard) {
         // The guard may lack what was believed to be in the store, and the workspace still has.
         Err(Unplanned::Store(StoreError::Corrupt { .. })) => {
-            in_room(&options.guard, workspace, || {
-                backend.heal(workspace, guard, &[])
-            })
-            .map_err(RestoreError::Guard)?;
-            goal.plan(backend, workspace, guard)
+            let aside = within_store(op, &options.guard, workspace)?;
+            backend
+                .heal(&aside, workspace, guard, &[])
+                .map_err(RestoreError::Guard)?;
+            goal.plan(op, backend, workspace, guard)
         }
         planned => planned,
     };
@@ -263,13 +268,13 @@ fn bytes_displaced(plan: &RestorePlan, guard: &impl Captured) -> u64 {
     captured.saturating_add(unread.sum())
 }
 
-/// Does `work`, which may add to the store what there is room for by now.
-fn in_room<T, E: From<StoreError>>(
+/// The same operation, which may add to the store what its limit leaves by now.
+fn within_store(
+    op: &Operation,
     options: &SnapshotOptions,
     workspace: &Workspace,
-    work: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    room::within(options.room_aside(workspace)?, work)
+) -> Result<Operation, StoreError> {
+    Ok(op.within(options.quota_aside(op, workspace)?))
 }
 
 /// Has git go on to see what a sparse checkout leaves out at the goal, and stays there.
@@ -295,6 +300,7 @@ fn with_repository(plan: RestorePlan, prepared: Option<&rollback::Prepared>) -> 
 /// Looks whether the repository can be given the objects that it needs for what it is put back to, so that what cannot
 /// be done is not promised.
 fn foresee_objects<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     prepared: Option<&mut rollback::Prepared>,
@@ -302,14 +308,15 @@ fn foresee_objects<B: Restorable>(
     let Some(prepared) = prepared else {
         return Ok(());
     };
-    let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
-    prepared.foresee_objects(&Purged::of(workspace)?, &kept);
-    Ok(interrupt::check()?)
+    let kept = |blob: &ObjectId| backend.index_bytes(op, workspace, blob);
+    prepared.foresee_objects(op, &Purged::of(workspace)?, &kept);
+    Ok(op.check()?)
 }
 
 /// Gives the repository the objects that it needs for what it is put back to. Where one is not to be had
 /// any more, or cannot be written, less is done than was decided: `plan` tells so, under the id by which it was agreed to.
 fn with_objects<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     prepared: Option<rollback::Prepared>,
@@ -318,11 +325,11 @@ fn with_objects<B: Restorable>(
     let Some(prepared) = prepared else {
         return Ok(None);
     };
-    let kept = |blob: &ObjectId| backend.index_bytes(workspace, blob);
+    let kept = |blob: &ObjectId| backend.index_bytes(op, workspace, blob);
     let purged = Purged::of(workspace)?;
-    let prepared = prepared.with_objects(&purged, &kept);
-    // What was wished for meanwhile made reading fail, and nothing is lost by that.
-    interrupt::check()?;
+    let prepared = prepared.with_objects(op, &purged, &kept);
+    // A cancellation made reading fail, and nothing is lost by that.
+    op.check()?;
     plan.repository = prepared.changes();
     Ok(Some(prepared))
 }
@@ -365,18 +372,18 @@ pub(crate) fn check_place(workspace: &Workspace) -> Result<(), RestoreError> {
 /// Finishes a restore that was interrupted: see [`Backend::recover`](crate::Backend::recover).
 ///
 /// It needs no backend: all content was staged before the intent.
-pub(crate) fn recover(workspace: &LockedWorkspace) -> Result<Recovery, RestoreError> {
-    interrupt::to_the_end(|| recover_to_the_end(workspace))
-}
-
-fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreError> {
+pub(crate) fn recover(
+    op: &Operation,
+    workspace: &LockedWorkspace,
+) -> Result<Recovery, RestoreError> {
+    let op = &op.to_its_end();
     let mut recovery = Recovery::default();
     if workspace.is_gone() {
         // There is nothing to finish it in. The journal stays, for a directory that comes back.
         return Ok(recovery);
     }
     let store = workspace.store_path();
-    let Some(found) = journal::find(store)? else {
+    let Some(found) = journal::find(op, store)? else {
         return Ok(recovery);
     };
     // Before anything is done: what cannot be read is done by nobody.
@@ -394,7 +401,7 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
     match found.state {
         // Another directory has taken the place of the one that was to be restored.
         State::Intended(..) if staging.workspace_inode != workspace.identity().inode => {
-            area::reap(&staging, store).map_err(RestoreError::Prepare)?;
+            area::reap(op, &staging, store).map_err(RestoreError::Prepare)?;
             found.journal.remove().map_err(RestoreError::Prepare)?;
             recovery.discarded += 1;
         }
@@ -405,30 +412,30 @@ fn recover_to_the_end(workspace: &LockedWorkspace) -> Result<Recovery, RestoreEr
                 .filter(|plan| !plan.is_empty() && plan.common_dir().exists())
                 .map(|plan| {
                     let patience = rollback::PATIENCE;
-                    rollback::lock_repository(workspace.state(), &plan.common_dir(), patience)
+                    rollback::lock_repository(op, workspace.state(), &plan.common_dir(), patience)
                 })
                 .transpose()?;
             let guard = staging.guard.clone();
             let committed = Committed::resume(found.journal, staging, steps);
             recovery.skipped = committed
-                .apply(&root, &ContentHashes)
+                .apply(op, &root, &ContentHashes)
                 .map_err(RestoreError::Apply)?;
-            let outcome = put_repository_back(plan.as_ref(), &committed, true);
+            let outcome = put_repository_back(op, plan.as_ref(), &committed, true);
             recovery.safety_tags.extend(outcome.safety_tag);
             recovery.repository_errors.extend(outcome.error);
-            committed.finish(store).map_err(RestoreError::Apply)?;
+            committed.finish(op, store).map_err(RestoreError::Apply)?;
             drop(lock);
             recovery.rolled_forward.push(guard);
         }
         State::Done => {
-            area::reap(&staging, store).map_err(RestoreError::Prepare)?;
+            area::reap(op, &staging, store).map_err(RestoreError::Prepare)?;
             found.journal.remove().map_err(RestoreError::Prepare)?;
         }
         State::Staging => {
             Remembered::of(store)
-                .forget_made(&staging.guard)
+                .forget_made(op, &staging.guard)
                 .map_err(RestoreError::Prepare)?;
-            area::discard(&staging, store).map_err(RestoreError::Prepare)?;
+            area::discard(op, &staging, store).map_err(RestoreError::Prepare)?;
             found.journal.remove().map_err(RestoreError::Prepare)?;
             recovery.discarded += 1;
         }
@@ -467,7 +474,7 @@ fn state_before_restore(options: &RestoreOptions) -> Option<SnapshotId> {
     }
 }
 
-/// How the result is captured: like the guard, later, and whatever the interrupt and the limits say, since
+/// How the result is captured: like the guard, later, and whatever the limits say, since
 /// the files are restored by then.
 fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOptions {
     let mut closing = options.guard.clone();
@@ -475,7 +482,6 @@ fn closing_options(options: &RestoreOptions, started: Instant) -> SnapshotOption
     closing.id = SnapshotId::random();
     closing.label = Label::AFTER;
     closing.retain_content = RetainContent::Always;
-    closing.interrupt = crate::interrupt::Interrupt::never();
     (
         closing.max_files,
         closing.max_new_bytes,
@@ -503,6 +509,7 @@ fn refuse_another_plan(plan: &RestorePlan, expected: Option<&PlanId>) -> Result<
 /// A capture takes the word of its cache for what was stored before. What was lost or damaged since is
 /// stored anew, from the files.
 fn check_content<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     plan: &RestorePlan,
@@ -511,7 +518,7 @@ fn check_content<B: Restorable>(
     guard: &B::Capture,
 ) -> Result<(), RestoreError> {
     let wanted: BTreeSet<ContentId> = wanted(plan, made, goal).collect();
-    let wanted = backend.missing(workspace, &Vec::from_iter(wanted))?;
+    let wanted = backend.missing(op, workspace, &Vec::from_iter(wanted))?;
     if let Some(first) = wanted.first() {
         return Err(RestoreError::TargetCorrupt {
             snapshot: goal.record.snapshot.id.clone(),
@@ -525,7 +532,7 @@ fn check_content<B: Restorable>(
     let removed = plan.removals.iter().map(|r| (&r.path, r.current));
     let displaced: Vec<(&RelPath, Entry)> = written.chain(removed).collect();
     let ids: BTreeSet<ContentId> = displaced.iter().map(|(_, entry)| entry.id).collect();
-    let lost = backend.unsound(workspace, &Vec::from_iter(ids))?;
+    let lost = backend.unsound(op, workspace, &Vec::from_iter(ids))?;
     if lost.is_empty() {
         return Ok(());
     }
@@ -536,9 +543,9 @@ fn check_content<B: Restorable>(
         .map(|(path, entry)| (path.clone(), entry))
         .collect();
     backend
-        .heal(workspace, guard, &paths)
+        .heal(op, workspace, guard, &paths)
         .map_err(RestoreError::Guard)?;
-    let lost = backend.unsound(workspace, &Vec::from_iter(lost))?;
+    let lost = backend.unsound(op, workspace, &Vec::from_iter(lost))?;
     match paths.iter().find(|(_, entry)| lost.contains(&entry.id)) {
         None => Ok(()),
         Some((path, entry)) => Err(RestoreError::Guard(SnapshotError::Store(
@@ -580,10 +587,10 @@ struct Carried {
 
 /// Stages, promises, and does it.
 fn carry_out<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     todo: Todo<'_, B::Capture>,
-    options: &RestoreOptions,
 ) -> Result<Carried, RestoreError> {
     let Todo {
         plan,
@@ -597,7 +604,7 @@ fn carry_out<B: Restorable>(
     let coverage = &guard.record().snapshot.omissions;
     let wanted: Vec<ContentId> = wanted(plan, made, goal).collect();
     let stored = backend
-        .contents(workspace, &wanted)
+        .contents(op, workspace, &wanted)
         .map_err(|error| stage_error(StageError::Store(error), &goal.record.snapshot.id))?;
     let contents = Overlaid {
         held: made,
@@ -619,60 +626,60 @@ fn carry_out<B: Restorable>(
         contents: &contents,
         held: &goal.held,
         index: repository.as_ref().and_then(|r| r.staged.as_deref()),
-        interrupt: &options.guard.interrupt,
+        op,
     })
     .map_err(|error| stage_error(error, &goal.record.snapshot.id))?;
-    if let Err(interrupted) = interrupt::check() {
+    if let Err(interrupted) = op.check() {
         // Best effort beside the error: recovery removes what is left.
-        let _ = staged.discard(store);
+        let _ = staged.discard(op, store);
         return Err(interrupted.into());
     }
     // It is a step or two to the point of no return.
-    interrupt::to_the_end(|| {
-        let mut skipped = staged.skipped().to_vec();
-        let attributes_lost = staged.attributes_lost().to_vec();
-        if !root.is_in_place() {
-            // Best effort beside the error: recovery removes what is left.
-            let _ = staged.discard(store);
-            let gone = std::io::Error::other("it was moved away, or another directory is there");
-            return Err(RestoreError::Prepare(PathError::at(
-                "recognise",
-                workspace.disk_path(),
-            )(gone)));
-        }
-        if let Err(error) = remember(&staged, &root, store, plan, goal, guard.record()) {
-            // Best effort, as above.
-            let _ = staged.discard(store);
-            return Err(error);
-        }
-        // The repository stays locked until its part is done.
-        let plan_back = repository.as_ref().map(|prepared| &prepared.plan);
-        let encoded = plan_back.map(RepositoryPlan::to_bytes);
-        let committed = staged
-            .commit(store, plan, encoded)
-            .map_err(|error| match error {
-                CommitError::Refused(source) => {
-                    // Best effort: what it names is not there.
-                    let _ = Remembered::of(store).forget_made(&guard.record().snapshot.id);
-                    RestoreError::Prepare(source)
-                }
-                CommitError::Undecided(source) => RestoreError::Apply(source),
-            })?;
-        let applied = committed.apply(&root, &ContentHashes);
-        skipped.extend(applied.map_err(RestoreError::Apply)?);
-        let outcome = put_repository_back(plan_back, &committed, false);
-        committed.finish(store).map_err(RestoreError::Apply)?;
-        drop(repository);
-        Ok(Carried {
-            skipped,
-            attributes_lost,
-            repository: outcome,
-        })
+    let op = &op.to_its_end();
+    let mut skipped = staged.skipped().to_vec();
+    let attributes_lost = staged.attributes_lost().to_vec();
+    if !root.is_in_place() {
+        // Best effort beside the error: recovery removes what is left.
+        let _ = staged.discard(op, store);
+        let gone = std::io::Error::other("it was moved away, or another directory is there");
+        return Err(RestoreError::Prepare(PathError::at(
+            "recognise",
+            workspace.disk_path(),
+        )(gone)));
+    }
+    if let Err(error) = remember(op, &staged, &root, store, plan, goal, guard.record()) {
+        // Best effort, as above.
+        let _ = staged.discard(op, store);
+        return Err(error);
+    }
+    // The repository stays locked until its part is done.
+    let plan_back = repository.as_ref().map(|prepared| &prepared.plan);
+    let encoded = plan_back.map(RepositoryPlan::to_bytes);
+    let committed = staged
+        .commit(op, store, plan, encoded)
+        .map_err(|error| match error {
+            CommitError::Refused(source) => {
+                // Best effort: what it names is not there.
+                let _ = Remembered::of(store).forget_made(op, &guard.record().snapshot.id);
+                RestoreError::Prepare(source)
+            }
+            CommitError::Undecided(source) => RestoreError::Apply(source),
+        })?;
+    let applied = committed.apply(op, &root, &ContentHashes);
+    skipped.extend(applied.map_err(RestoreError::Apply)?);
+    let outcome = put_repository_back(op, plan_back, &committed, false);
+    committed.finish(op, store).map_err(RestoreError::Apply)?;
+    drop(repository);
+    Ok(Carried {
+        skipped,
+        attributes_lost,
+        repository: outcome,
     })
 }
 
 /// Writes down what later restores have to know of this one, while nothing was touched.
 fn remember(
+    op: &Operation,
     staged: &Staged,
     root: &Root,
     store: &Path,
@@ -683,10 +690,10 @@ fn remember(
     let remembered = Remembered::of(store);
     let made = staged.made().map_err(RestoreError::Prepare)?;
     remembered
-        .keep_made(&guard.snapshot, &made)
+        .keep_made(op, &guard.snapshot, &made)
         .map_err(RestoreError::Prepare)?;
     remembered
-        .spare(root, goal.spares(root, guard, plan))
+        .spare(op, root, goal.spares(root, guard, plan))
         .map_err(|error| match error {
             StoreError::Io(source) => RestoreError::Prepare(source),
             error => error.into(),
@@ -717,6 +724,7 @@ pub(super) fn stage_error(error: StageError, target: &SnapshotId) -> RestoreErro
 }
 
 fn put_repository_back(
+    op: &Operation,
     plan: Option<&RepositoryPlan>,
     committed: &Committed,
     is_recovery: bool,
@@ -725,11 +733,12 @@ fn put_repository_back(
         return rollback::Outcome::default();
     };
     let staged = || committed.index();
-    rollback::carry_out(plan, staged, is_recovery, rollback::PATIENCE)
+    rollback::carry_out(op, plan, staged, is_recovery, rollback::PATIENCE)
 }
 
 /// Checks what is asked for of the repository, before anything is done.
 fn prepare_repository<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
     options: &RestoreOptions,
@@ -747,8 +756,8 @@ fn prepare_repository<B: Restorable>(
             run_id,
         } => (before, after, run_id, true),
     };
-    let before = backend.record(workspace, &before.id)?;
-    let after = backend.record(workspace, &after.id)?;
+    let before = backend.record(op, workspace, &before.id)?;
+    let after = backend.record(op, workspace, &after.id)?;
     let Some(state_before) = &before.git else {
         return Ok(None);
     };
@@ -762,17 +771,20 @@ fn prepare_repository<B: Restorable>(
         }
         found => Ok(found),
     });
-    rollback::prepare(&rollback::Request {
-        state: workspace.state(),
-        found: found.as_ref().map(Option::as_ref).map_err(Clone::clone),
-        before: state_before,
-        after: after.git.as_ref(),
-        run_id,
-        keeps_edits,
-        index_bytes: &|blob| backend.index_bytes(workspace, blob),
-        now: options.guard.captured_at,
-        patience: rollback::PATIENCE,
-    })
+    rollback::prepare(
+        op,
+        &rollback::Request {
+            state: workspace.state(),
+            found: found.as_ref().map(Option::as_ref).map_err(Clone::clone),
+            before: state_before,
+            after: after.git.as_ref(),
+            run_id,
+            keeps_edits,
+            index_bytes: &|blob| backend.index_bytes(op, workspace, blob),
+            now: options.guard.captured_at,
+            patience: rollback::PATIENCE,
+        },
+    )
     .map(Some)
 }
 

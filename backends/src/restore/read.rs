@@ -7,6 +7,7 @@ use super::plan::{Node, View};
 use super::{Restorable, Side};
 use crate::contents::ContentError;
 use crate::coverage::{Omission, OmissionReason};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::read_error::ReadError;
@@ -18,14 +19,15 @@ use crate::workspace::Workspace;
 /// Writes the content that `snapshot` has at `path` to `out`, as
 /// [`Backend::read_file`](crate::Backend::read_file) says.
 pub(crate) fn read_file<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     snapshot: &Snapshot,
     path: &RelPath,
     out: &mut dyn Write,
 ) -> Result<Entry, ReadError> {
-    let record = backend.record(workspace, &snapshot.id)?;
-    let entry = entry_at(backend, workspace, &record, path)?;
+    let record = backend.record(op, workspace, &snapshot.id)?;
+    let entry = entry_at(op, backend, workspace, &record, path)?;
     let (snapshot, path) = (snapshot.id.clone(), path.clone());
     if Purged::of(workspace)?.contains(&entry.id) {
         let omission = Omission {
@@ -43,7 +45,7 @@ pub(crate) fn read_file<B: Restorable>(
     if !record.has_content {
         return Err(ReadError::NoContent { snapshot });
     }
-    let contents = backend.contents(workspace, &[entry.id])?;
+    let contents = backend.contents(op, workspace, &[entry.id])?;
     contents
         .write(&entry.id, out)
         .map_err(|error| match error {
@@ -55,6 +57,7 @@ pub(crate) fn read_file<B: Restorable>(
 
 /// The file or link at `path`.
 fn entry_at<B: Restorable>(
+    op: &Operation,
     backend: &B,
     workspace: &Workspace,
     record: &Record,
@@ -64,7 +67,7 @@ fn entry_at<B: Restorable>(
     let found = match path.is_root() {
         true => Some(Node::Directory),
         false => backend
-            .lookup(workspace, side, slice::from_ref(path))?
+            .lookup(op, workspace, side, slice::from_ref(path))?
             .pop()
             .flatten(),
     };

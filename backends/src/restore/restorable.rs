@@ -8,6 +8,7 @@ use crate::contents::Contents;
 use crate::coverage::OmissionReason;
 use crate::git::ObjectId;
 use crate::git::rollback::FoundRepository;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::repository_changes::RepositoryProblem;
@@ -26,7 +27,12 @@ pub(crate) trait Restorable {
 
     /// Everything that was recorded of a snapshot. An id that the store does not have is
     /// [`StoreError::UnknownSnapshot`].
-    fn record(&self, workspace: &Workspace, id: &SnapshotId) -> Result<Record, StoreError>;
+    fn record(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        id: &SnapshotId,
+    ) -> Result<Record, StoreError>;
 
     /// Refuses a snapshot that can never be put back, such as one without its content. Cheap:
     /// asked before anything else is done.
@@ -39,6 +45,7 @@ pub(crate) trait Restorable {
     /// [`Publish::No`] nothing is written.
     fn capture(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
         keep: &[&Record],
@@ -49,6 +56,7 @@ pub(crate) trait Restorable {
     /// plays no part in it.
     fn changes(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: Side<'_, Self::Capture>,
         to: &Record,
@@ -60,6 +68,7 @@ pub(crate) trait Restorable {
     /// Paths in one directory cost little more than the first of them, wherever they are in `paths`.
     fn lookup(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, Self::Capture>,
         paths: &[RelPath],
@@ -69,6 +78,7 @@ pub(crate) trait Restorable {
     /// sides differ, which makes every path a candidate.
     fn entries(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry)>, StoreError>;
@@ -78,6 +88,7 @@ pub(crate) trait Restorable {
     /// side has is not ignored, whatever the rules say.
     fn ignored(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, Self::Capture>,
         paths: &[RelPath],
@@ -86,6 +97,7 @@ pub(crate) trait Restorable {
     /// Those of `directories` that the same rules name, or a directory above them.
     fn ignored_directories(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         side: Side<'_, Self::Capture>,
         directories: &[RelPath],
@@ -94,6 +106,7 @@ pub(crate) trait Restorable {
     /// Those of `ids` (sorted, unique) that the store does not have. Content is not read.
     fn missing(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError>;
@@ -102,6 +115,7 @@ pub(crate) trait Restorable {
     /// them.
     fn unsound(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError>;
@@ -110,6 +124,7 @@ pub(crate) trait Restorable {
     /// what says which paths there are. What is another by now stays lost, which is no error.
     fn heal(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         capture: &Self::Capture,
         paths: &[(RelPath, Entry)],
@@ -118,6 +133,7 @@ pub(crate) trait Restorable {
     /// Opens the content with these ids for reading.
     fn contents<'a>(
         &'a self,
+        op: &Operation,
         workspace: &'a Workspace,
         ids: &[ContentId],
     ) -> Result<Box<dyn Contents + 'a>, StoreError>;
@@ -130,7 +146,12 @@ pub(crate) trait Restorable {
     ) -> Result<Option<FoundRepository>, RepositoryProblem>;
 
     /// The bytes of a user's index, or of a file of git's operations, that a snapshot kept.
-    fn index_bytes(&self, workspace: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError>;
+    fn index_bytes(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        blob: &ObjectId,
+    ) -> Result<Vec<u8>, StoreError>;
 }
 
 /// What was just captured, published or not.

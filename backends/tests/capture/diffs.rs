@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stillframe_backends::{
-    Approximation, Diff, DiffError, DiffOptions, ErrorKind, Interrupt, Snapshot,
+    Approximation, Diff, DiffError, DiffOptions, ErrorKind, Interrupt, Operation, Snapshot,
 };
 
 use crate::ground::{Ground, Taker};
@@ -15,10 +15,20 @@ fn diff(
     to: &Snapshot,
     options: &DiffOptions,
 ) -> Result<(Diff, Vec<u8>), DiffError> {
+    diff_in(&Operation::unbounded(), taker, from, to, options)
+}
+
+fn diff_in(
+    op: &Operation,
+    taker: &Taker,
+    from: &Snapshot,
+    to: &Snapshot,
+    options: &DiffOptions,
+) -> Result<(Diff, Vec<u8>), DiffError> {
     let mut patch = Vec::new();
     let diff = taker
         .backend
-        .diff(&taker.workspace, from, to, options, &mut patch)?;
+        .diff(op, &taker.workspace, from, to, options, &mut patch)?;
     Ok((diff, patch))
 }
 
@@ -233,8 +243,9 @@ fn a_comparison_that_is_stopped_is_an_error() {
         (cancelled, ErrorKind::Cancelled),
         (Interrupt::after(Duration::ZERO), ErrorKind::Timeout),
     ] {
-        let options = DiffOptions::with_patch().interrupt(interrupt);
-        let error = diff(&taker, &before, &after, &options).unwrap_err();
+        let op = Operation::unbounded().cancelled_by(&interrupt);
+        let options = DiffOptions::with_patch();
+        let error = diff_in(&op, &taker, &before, &after, &options).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
     }
 }

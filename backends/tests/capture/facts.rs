@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use stillframe_backends::{
-    BackendKind, DiffOptions, ErrorKind, IgnoreOptions, Snapshot, StateDir, Strategy, Workspace,
-    detect,
+    BackendKind, DiffOptions, ErrorKind, IgnoreOptions, Operation, Snapshot, StateDir, Strategy,
+    Workspace, detect,
 };
 
 use crate::ground::{
@@ -266,7 +266,10 @@ fn snapshots_outlive_the_housekeeping_of_the_repository() {
     ground.git(["gc", "-q", "--prune=now"]);
     ground.remove(".git");
     for snapshot in [&before, &after] {
-        let found = taker.backend.verify(&taker.workspace, snapshot).unwrap();
+        let found = taker
+            .backend
+            .verify(&Operation::unbounded(), &taker.workspace, snapshot)
+            .unwrap();
         assert!(found.is_restorable(), "{found:?}");
     }
     assert_eq!(changed(&taker, &before, &after), ["README"]);
@@ -280,8 +283,10 @@ fn inherited_variables_of_gits_have_no_effect() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Strategy::Auto).unwrap().backend;
-        let workspace = workspace.lock(PATIENCE).unwrap();
-        let snapshot = backend.snapshot(&workspace, &options()).unwrap();
+        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let snapshot = backend
+            .snapshot(&Operation::unbounded(), &workspace, &options())
+            .unwrap();
         fs::write(root.parent().unwrap().join("tree"), snapshot.tree.unwrap()).unwrap();
         return;
     }
@@ -384,7 +389,13 @@ fn an_id_names_one_snapshot_for_ever() {
         ground.write("README", "edited\n");
         let error = taker.try_snapshot(&options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
-        assert_eq!(taker.backend.list(&taker.workspace).unwrap(), [first]);
+        assert_eq!(
+            taker
+                .backend
+                .list(&Operation::unbounded(), &taker.workspace)
+                .unwrap(),
+            [first]
+        );
     }
 }
 
@@ -395,11 +406,16 @@ fn a_snapshot_that_was_forgotten_is_not_found() {
         let (first, second) = (taker.snapshot(), taker.snapshot());
         let backend = taker.backend.clone();
         backend
-            .forget(&mut taker.workspace, std::slice::from_ref(&first.id))
+            .forget(
+                &Operation::unbounded(),
+                &mut taker.workspace,
+                std::slice::from_ref(&first.id),
+            )
             .unwrap();
         let error = taker
             .backend
             .diff(
+                &Operation::unbounded(),
                 &taker.workspace,
                 &first,
                 &second,
@@ -427,7 +443,10 @@ fn a_store_that_lost_its_objects_heals_with_the_next_capture() {
         }
     };
     assert_eq!(snapshot.tree, Some(ground.oracle()));
-    let found = taker.backend.verify(&taker.workspace, &snapshot).unwrap();
+    let found = taker
+        .backend
+        .verify(&Operation::unbounded(), &taker.workspace, &snapshot)
+        .unwrap();
     assert!(found.is_restorable(), "{found:?}");
 }
 
@@ -475,6 +494,7 @@ pub(crate) fn changed(taker: &Taker, from: &Snapshot, to: &Snapshot) -> Vec<Stri
     let diff = taker
         .backend
         .diff(
+            &Operation::unbounded(),
             &taker.workspace,
             from,
             to,

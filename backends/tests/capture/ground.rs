@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Backend, Label, LockedWorkspace, Owner, Snapshot, SnapshotError, SnapshotOptions, StateDir,
-    Strategy, Workspace, detect,
+    Backend, Label, LockedWorkspace, Operation, Owner, Snapshot, SnapshotError, SnapshotOptions,
+    StateDir, Strategy, Workspace, detect,
 };
 use tempfile::TempDir;
 
@@ -208,7 +208,7 @@ impl Ground {
         let state = StateDir::open(self.beside(state)).unwrap();
         let workspace = Workspace::open(root, &state).unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
-        let workspace = workspace.lock(PATIENCE).unwrap();
+        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
         Taker { workspace, backend }
     }
 
@@ -415,7 +415,15 @@ impl Taker {
         &self,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
-        self.backend.snapshot(&self.workspace, options)
+        self.try_snapshot_in(&Operation::unbounded(), options)
+    }
+
+    pub(crate) fn try_snapshot_in(
+        &self,
+        op: &Operation,
+        options: &SnapshotOptions,
+    ) -> Result<Snapshot, SnapshotError> {
+        self.backend.snapshot(op, &self.workspace, options)
     }
 
     pub(crate) fn tree(&self) -> String {

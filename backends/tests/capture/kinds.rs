@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use stillframe_backends::{
-    DiffOptions, ErrorKind, IgnoreOptions, Owner, RelPath, RestoreGoal, RestoreOptions,
+    DiffOptions, ErrorKind, IgnoreOptions, Operation, Owner, RelPath, RestoreGoal, RestoreOptions,
     SnapshotOptions,
 };
 
@@ -630,6 +630,7 @@ fn what_lies_4096_directories_deep_is_captured_compared_proven_and_put_back() {
                 write_leaf(&ground.root, depth, b"after it\n");
                 let after = taker.snapshot_with(&options());
                 let diff = taker.backend.diff(
+                    &Operation::unbounded(),
                     &taker.workspace,
                     &before,
                     &after,
@@ -639,7 +640,10 @@ fn what_lies_4096_directories_deep_is_captured_compared_proven_and_put_back() {
                 let diff = diff.unwrap();
                 assert_eq!(diff.files_changed, 1, "{context}");
                 for snapshot in [&before, &after] {
-                    let proof = taker.backend.verify(&taker.workspace, snapshot).unwrap();
+                    let proof = taker
+                        .backend
+                        .verify(&Operation::unbounded(), &taker.workspace, snapshot)
+                        .unwrap();
                     assert_eq!(proof.problems, [], "{context}");
                 }
                 let goal = RestoreGoal::Snapshot {
@@ -647,7 +651,12 @@ fn what_lies_4096_directories_deep_is_captured_compared_proven_and_put_back() {
                     paths: Vec::new(),
                 };
                 let guard = RestoreOptions::new(options());
-                let outcome = taker.backend.restore(&mut taker.workspace, &goal, &guard);
+                let outcome = taker.backend.restore(
+                    &Operation::unbounded(),
+                    &mut taker.workspace,
+                    &goal,
+                    &guard,
+                );
                 assert_eq!(outcome.unwrap().restored.len(), 1, "{context}");
                 assert_eq!(read_leaf(&ground.root, depth), b"before\n", "{context}");
             }
@@ -677,7 +686,10 @@ fn a_tree_of_100_000_levels_is_refused_and_touches_nothing() {
                 paths: Vec::new(),
             };
             let guard = RestoreOptions::new(options());
-            let refused = taker.backend.restore(&mut taker.workspace, &goal, &guard);
+            let refused =
+                taker
+                    .backend
+                    .restore(&Operation::unbounded(), &mut taker.workspace, &goal, &guard);
             let error = refused.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
             assert!(!error.touched());

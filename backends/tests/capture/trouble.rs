@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    ErrorKind, Interrupt, SnapshotError, StateDir, Strategy, Workspace, detect,
+    ErrorKind, Interrupt, Operation, SnapshotError, StateDir, Strategy, Workspace, detect,
 };
 
 use crate::ground::{Ground, PATIENCE, in_another_process, omissions, options, other_process};
@@ -115,12 +115,17 @@ fn too_few_descriptors_fail_a_capture_and_never_shrink_it() {
         let workspace = Workspace::open(&root, &state).unwrap();
         let text = match detect(&workspace, Strategy::Auto) {
             Err(error) => format!("{:?}", error.kind()),
-            Ok(found) => match workspace.lock(PATIENCE) {
+            Ok(found) => match workspace.lock(&Operation::unbounded(), PATIENCE) {
                 Err(error) => format!("{:?}", error.kind()),
-                Ok(workspace) => match found.backend.snapshot(&workspace, &options()) {
-                    Ok(snapshot) => snapshot.tree.unwrap(),
-                    Err(error) => format!("{:?}", error.kind()),
-                },
+                Ok(workspace) => {
+                    match found
+                        .backend
+                        .snapshot(&Operation::unbounded(), &workspace, &options())
+                    {
+                        Ok(snapshot) => snapshot.tree.unwrap(),
+                        Err(error) => format!("{:?}", error.kind()),
+                    }
+                }
             },
         };
         std::io::Write::write_all(&mut &answer, text.as_bytes()).unwrap();
@@ -165,18 +170,32 @@ fn too_few_descriptors_fail_a_capture_and_never_shrink_it() {
 fn a_capture_that_is_told_to_stop_publishes_nothing() {
     let ground = Ground::repository();
     for taker in [ground.taker("git-state"), ground.hash_taker("hash-state")] {
-        let stopped = options().interrupt(Interrupt::after(Duration::ZERO));
-        let error = taker.try_snapshot(&stopped).unwrap_err();
+        let late = Operation::unbounded().cancelled_by(&Interrupt::after(Duration::ZERO));
+        let error = taker.try_snapshot_in(&late, &options()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         let interrupt = Interrupt::never();
-        let mut cancelled = options().interrupt(interrupt.clone());
+        let op = Operation::unbounded().cancelled_by(&interrupt);
+        let mut cancelled = options();
         // In the middle: once the walk reports its first directory.
         cancelled.progress = Some(Arc::new(move |_| interrupt.cancel()));
-        let error = taker.try_snapshot(&cancelled).unwrap_err();
+        let error = taker.try_snapshot_in(&op, &cancelled).unwrap_err();
         assert!(matches!(error, SnapshotError::Interrupted(_)), "{error}");
-        assert!(taker.backend.list(&taker.workspace).unwrap().is_empty());
+        assert!(
+            taker
+                .backend
+                .list(&Operation::unbounded(), &taker.workspace)
+                .unwrap()
+                .is_empty()
+        );
         taker.snapshot();
-        assert_eq!(taker.backend.list(&taker.workspace).unwrap().len(), 1);
+        assert_eq!(
+            taker
+                .backend
+                .list(&Operation::unbounded(), &taker.workspace)
+                .unwrap()
+                .len(),
+            1
+        );
     }
 }
 
@@ -219,8 +238,10 @@ fn what_is_mounted_inside_is_named_and_not_entered() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Strategy::Auto).unwrap().backend;
-        let workspace = workspace.lock(PATIENCE).unwrap();
-        let snapshot = backend.snapshot(&workspace, &options()).unwrap();
+        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let snapshot = backend
+            .snapshot(&Operation::unbounded(), &workspace, &options())
+            .unwrap();
         let expected = [
             "bound other_filesystem",
             "bound-file other_filesystem 2",

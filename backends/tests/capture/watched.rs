@@ -9,7 +9,7 @@ use std::process::Command;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
 use stillframe_backends::{
-    Search, Snapshot, StateDir, Strategy as Kind, WalkReason, Workspace, detect,
+    Operation, Search, Snapshot, StateDir, Strategy as Kind, WalkReason, Workspace, detect,
 };
 
 use crate::ground::{
@@ -516,7 +516,7 @@ fn a_capture_by_somebody_else_is_a_reason_to_look_everywhere() {
         let handle = taker.workspace.unlock();
         ground.write("README", format!("seen by another handle first, {state}\n"));
         ground.taker_at(&ground.root, state, kind).snapshot();
-        let workspace = handle.lock(PATIENCE).unwrap();
+        let workspace = handle.lock(&Operation::unbounded(), PATIENCE).unwrap();
         let taker = Taker { workspace, backend };
         let snapshot = watched(&taker);
         assert_eq!(snapshot.metadata.search, walked(WalkReason::CacheReplaced));
@@ -563,17 +563,23 @@ fn a_handle_outlives_what_another_one_collects() {
         let forgotten = std::slice::from_ref(&first.id);
         other
             .backend
-            .forget(&mut other.workspace, forgotten)
+            .forget(&Operation::unbounded(), &mut other.workspace, forgotten)
             .unwrap();
-        other.backend.collect(&mut other.workspace).unwrap();
+        other
+            .backend
+            .collect(&Operation::unbounded(), &mut other.workspace)
+            .unwrap();
         drop(other);
 
-        let workspace = handle.lock(PATIENCE).unwrap();
+        let workspace = handle.lock(&Operation::unbounded(), PATIENCE).unwrap();
         let taker = Taker { workspace, backend };
         ground.write("only/here", "in a snapshot that is forgotten\n");
         let again = watched(&taker);
         assert!(again.same_content(&first));
-        let verification = taker.backend.verify(&taker.workspace, &again).unwrap();
+        let verification = taker
+            .backend
+            .verify(&Operation::unbounded(), &taker.workspace, &again)
+            .unwrap();
         assert!(
             verification.is_restorable() || kind == Kind::Hash,
             "{verification:?}"
@@ -589,7 +595,7 @@ fn where_too_many_directories_are_watched_already_everything_is_looked_at() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Kind::Auto).unwrap().backend;
-        let workspace = workspace.lock(PATIENCE).unwrap();
+        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
         let taker = Taker { workspace, backend };
         watched(&taker);
         for _ in 0..2 {

@@ -22,8 +22,9 @@ use rustix::io::Errno;
 use crate::area::{self, Area};
 use crate::descriptor::{self, Stat};
 use crate::error::{ErrorKind, PathError};
-use crate::faults::{self, Effect};
+use crate::faults::Effect;
 use crate::journal::{Action, Journal, Seen, Staging, Step};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::read::{self, Hashing};
 use crate::restore_plan::{SkipReason, Skipped};
@@ -72,11 +73,17 @@ impl Committed {
     ///
     /// Answers with the paths that were left as they are because somebody changed them since the
     /// guard, or because the system refused that one path.
-    pub fn apply(&self, root: &Root, hashing: &dyn Hashing) -> Result<Vec<Skipped>, PathError> {
+    pub fn apply(
+        &self,
+        op: &Operation,
+        root: &Root,
+        hashing: &dyn Hashing,
+    ) -> Result<Vec<Skipped>, PathError> {
         let (mut skipped, mut unused) = (Vec::new(), Vec::new());
         let mut touched = Touched::default();
         for (number, step) in self.steps.iter().enumerate() {
             let hand = Hand {
+                op,
                 root,
                 area: &self.area,
                 name: number.to_string(),
@@ -101,12 +108,12 @@ impl Committed {
                 reason,
             });
         }
-        self.area.keep_displaced(&unused)?;
-        self.sync(root, &touched)?;
+        self.area.keep_displaced(op, &unused)?;
+        self.sync(op, root, &touched)?;
         Ok(skipped)
     }
 
-    fn sync(&self, root: &Root, touched: &Touched) -> Result<(), PathError> {
+    fn sync(&self, op: &Operation, root: &Root, touched: &Touched) -> Result<(), PathError> {
         let at = |path: &RelPath| {
             let disk_path = root.disk_path(path);
             move |errno: Errno| PathError::at("sync", disk_path)(errno)
@@ -115,13 +122,13 @@ impl Committed {
         // After a crash it is unknown what the first attempt had synced.
         if self.is_recovery || count > MAX_SINGLE_SYNCS {
             let workspace = root.disk_path(&RelPath::root());
-            return faulty(Effect::SyncFileSystem(&workspace))
+            return faulty(op, Effect::SyncFileSystem(&workspace))
                 .and_then(|()| rustix::fs::syncfs(root.as_fd()))
                 .map_err(PathError::at("sync the file system of", workspace));
         }
         for path in &touched.directories {
             match root.open_directory(path) {
-                Ok(fd) => faulty(Effect::SyncDirectory(path.as_path()))
+                Ok(fd) => faulty(op, Effect::SyncDirectory(path.as_path()))
                     .and_then(|()| rustix::fs::fsync(fd))
                     .map_err(at(path))?,
                 // Removed by a later step, or replaced or moved away by somebody else.
@@ -138,23 +145,23 @@ impl Committed {
             };
             // Where nobody may read it by its new bits, it gets along with its directory.
             if let Ok(file) = opened {
-                faulty(Effect::Sync(path.as_path()))
+                faulty(op, Effect::Sync(path.as_path()))
                     .and_then(|()| sync_what_has_bytes(file))
                     .map_err(at(path))?;
             }
         }
-        self.area.sync_displaced()
+        self.area.sync_displaced(op)
     }
 
     /// Says that the restore is done, and removes everything but its trash.
-    pub fn finish(mut self, store: &Path) -> Result<(), PathError> {
+    pub fn finish(mut self, op: &Operation, store: &Path) -> Result<(), PathError> {
         match self.journal.done() {
             // No room even for that. What follows frees some, and a journal that is gone says
             // the same.
             Err(error) if error.storage_kind() == ErrorKind::NoSpace => {}
             done => done?,
         }
-        area::reap(self.area.staging(), store)?;
+        area::reap(op, self.area.staging(), store)?;
         self.journal.remove()
     }
 }
@@ -207,6 +214,7 @@ const CHANGED: Done = Done::Kept(SkipReason::ChangedMeanwhile);
 
 /// Carries out one step.
 struct Hand<'a> {
+    op: &'a Operation,
     root: &'a Root,
     area: &'a Area,
     /// The number of the step: the name of what is staged for it, and of what it displaces.
@@ -347,7 +355,7 @@ impl Hand<'_> {
         name: &[u8],
     ) -> Result<Done, Failure> {
         let effect = self.to_place();
-        match rename_to_free(effect, staged, self.name.as_bytes(), parent, name) {
+        match rename_to_free(self.op, effect, staged, self.name.as_bytes(), parent, name) {
             Ok(()) => Ok(Done::Yes),
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR) => Ok(CHANGED),
             // The directory was removed since it was opened.
@@ -394,7 +402,7 @@ impl Hand<'_> {
         name: &[u8],
     ) -> rustix::io::Result<()> {
         let name = OsStr::from_bytes(name);
-        faulty(self.to_place()).and_then(|()| {
+        faulty(self.op, self.to_place()).and_then(|()| {
             rustix::fs::renameat_with(staged, &self.name, parent, name, RenameFlags::EXCHANGE)
         })
     }
@@ -487,7 +495,7 @@ impl Hand<'_> {
         name: &[u8],
         to: BorrowedFd<'_>,
     ) -> Result<Done, Failure> {
-        let moved = faulty(self.out_of_place())
+        let moved = faulty(self.op, self.out_of_place())
             .and_then(|()| rustix::fs::renameat(parent, OsStr::from_bytes(name), to, &self.name));
         match moved {
             Ok(()) => {}
@@ -511,7 +519,7 @@ impl Hand<'_> {
         name: &[u8],
     ) -> Result<(), Failure> {
         let effect = self.to_place();
-        match rename_to_free(effect, from, self.name.as_bytes(), parent, name) {
+        match rename_to_free(self.op, effect, from, self.name.as_bytes(), parent, name) {
             // Where its directory is gone as well, it stays in the trash.
             Ok(()) | Err(Errno::EXIST | Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.error("put back", errno)),
@@ -522,7 +530,7 @@ impl Hand<'_> {
         let Some((parent, name)) = self.parent()? else {
             return Ok(CHANGED);
         };
-        let made = faulty(Effect::MakeDirectory(self.step.path.as_path()))
+        let made = faulty(self.op, Effect::MakeDirectory(self.step.path.as_path()))
             .and_then(|()| rustix::fs::mkdirat(&parent, OsStr::from_bytes(name), Mode::RWXU));
         match made {
             Ok(()) => {}
@@ -565,7 +573,7 @@ impl Hand<'_> {
         if seeded_bug!("directory-removed-with-all-in-it") {
             let _ = fs::remove_dir_all(self.root.disk_path(&self.step.path));
         }
-        let removed = faulty(Effect::Remove(self.step.path.as_path())).and_then(|()| {
+        let removed = faulty(self.op, Effect::Remove(self.step.path.as_path())).and_then(|()| {
             rustix::fs::unlinkat(&parent, OsStr::from_bytes(name), AtFlags::REMOVEDIR)
         });
         match removed {
@@ -616,7 +624,7 @@ impl Hand<'_> {
             Some(_) => 0,
             None => now.mode & 0o7777 & !RECORDED_BITS,
         };
-        faulty(Effect::Write(self.step.path.as_path()))
+        faulty(self.op, Effect::Write(self.step.path.as_path()))
             .and_then(|()| set_mode(&fd, Mode::from_raw_mode(to & RECORDED_BITS | special)))
             .map_err(|e| self.refused("set the mode of", e))?;
         Ok(Done::Yes)
@@ -669,13 +677,15 @@ fn set_mode(fd: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
     }
 }
 
-/// [`faults::effect`] in the kernel's own words.
-fn faulty(effect: Effect<&Path>) -> rustix::io::Result<()> {
-    faults::effect(effect).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+/// [`Operation::effect`] in the kernel's own words.
+fn faulty(op: &Operation, effect: Effect<&Path>) -> rustix::io::Result<()> {
+    op.effect(effect)
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
 /// Renames to a name that must be free.
 fn rename_to_free(
+    op: &Operation,
     effect: Effect<&Path>,
     from: BorrowedFd<'_>,
     name: &[u8],
@@ -683,7 +693,7 @@ fn rename_to_free(
     new_name: &[u8],
 ) -> rustix::io::Result<()> {
     let (name, new_name) = (OsStr::from_bytes(name), OsStr::from_bytes(new_name));
-    let renamed = faulty(effect)
+    let renamed = faulty(op, effect)
         .and_then(|()| rustix::fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE));
     match renamed {
         // A file system without this flag: look first.

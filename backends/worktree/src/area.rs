@@ -19,9 +19,9 @@ use crate::clock::now_ns;
 use crate::descriptor;
 use crate::durable;
 use crate::error::{PathError, printable};
-use crate::faults::{self, Effect};
-use crate::interrupt;
+use crate::faults::Effect;
 use crate::journal::{Action, OperationId, Staging, Step};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::problem::Problem;
 use crate::remembered::{self, Remembered};
@@ -74,22 +74,22 @@ pub(crate) fn has_displaced(staging: &Staging, steps: &[Step]) -> bool {
 
 /// Makes a private directory in `parent`, for what is about to get a name there. A workspace around it leaves it
 /// out, and so does git.
-pub fn make_beside(parent: &Path) -> Result<PathBuf, PathError> {
+pub fn make_beside(op: &Operation, parent: &Path) -> Result<PathBuf, PathError> {
     let path = parent.join(format!("{BESIDE_PREFIX}{}", OperationId::random()));
-    faults::effect(Effect::MakeDirectory(&path))
+    op.effect(Effect::MakeDirectory(&path))
         .and_then(|()| fs::DirBuilder::new().mode(0o700).create(&path))
         .map_err(PathError::at("make the directory", &path))?;
     let ignored = path.join(".gitignore");
     if let Err(error) = fs::write(&ignored, b"*\n") {
         // Best effort: the first error is the one to tell.
-        let _ = remove_area(&path);
+        let _ = remove_area(op, &path);
         return Err(PathError::at("write", &ignored)(error));
     }
     Ok(path)
 }
 
 /// Removes a directory that [`make_beside`] made, whatever permission bits what is in it has got.
-pub fn remove_beside(path: &Path) -> Result<(), PathError> {
+pub fn remove_beside(op: &Operation, path: &Path) -> Result<(), PathError> {
     for entry in walkdir::WalkDir::new(path).follow_links(false) {
         // What cannot be opened up is told by its removal.
         if let Ok(entry) = entry
@@ -98,17 +98,17 @@ pub fn remove_beside(path: &Path) -> Result<(), PathError> {
             let _ = fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700));
         }
     }
-    remove_area(path)
+    remove_area(op, path)
 }
 
 /// Removes what a restore staged without having touched the workspace.
-pub fn discard(staging: &Staging, store: &Path) -> Result<(), PathError> {
-    remove_area(&staging.path())?;
-    forget_trash(store, &staging.guard)
+pub fn discard(op: &Operation, staging: &Staging, store: &Path) -> Result<(), PathError> {
+    remove_area(op, &staging.path())?;
+    forget_trash(op, store, &staging.guard)
 }
 
 /// Removes what a finished restore leaves behind, but for what it displaced.
-pub fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
+pub fn reap(op: &Operation, staging: &Staging, store: &Path) -> Result<(), PathError> {
     let directory = staging.path();
     let is_trash_empty = match fs::read_dir(directory.join(TRASH)) {
         Ok(mut entries) => entries.next().is_none(),
@@ -116,10 +116,10 @@ pub fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
         Err(e) => return Err(PathError::at("list the trash in", directory)(e)),
     };
     if is_trash_empty {
-        return discard(staging, store);
+        return discard(op, staging, store);
     }
-    remove_tree(&directory.join(STAGED))?;
-    remove_file(&directory.join(INDEX))
+    remove_tree(op, &directory.join(STAGED))?;
+    remove_file(op, &directory.join(INDEX))
 }
 
 /// Removes what the restores with these guards displaced, and what is remembered of them. With none
@@ -127,31 +127,39 @@ pub fn reap(staging: &Staging, store: &Path) -> Result<(), PathError> {
 ///
 /// To be called when a guard is forgotten: until then the trash is a second copy of what the guard
 /// holds, with the owners, times and attributes that no snapshot has.
-pub fn purge_trashes(store: &Path, guards: &[SnapshotId]) -> Result<(), StoreError> {
+pub fn purge_trashes(
+    op: &Operation,
+    store: &Path,
+    guards: &[SnapshotId],
+) -> Result<(), StoreError> {
     for guard in guards {
-        purge_trash(store, guard)?;
+        purge_trash(op, store, guard)?;
     }
     Ok(())
 }
 
 /// See [`purge_trashes`].
-fn purge_trash(store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
+fn purge_trash(op: &Operation, store: &Path, guard: &SnapshotId) -> Result<(), StoreError> {
     if let Some(directory) = trash_of(store, guard)? {
-        remove_area(&directory)?;
+        remove_area(op, &directory)?;
     }
-    Remembered::of(store).forget_made(guard)?;
-    Ok(forget_trash(store, guard)?)
+    Remembered::of(store).forget_made(op, guard)?;
+    Ok(forget_trash(op, store, guard)?)
 }
 
 /// Removes what restores displaced, and what is remembered of them, whose guards are not among `guards`:
 /// whoever forgot these was killed before it came to that.
-pub fn purge_strays(store: &Path, guards: &HashSet<SnapshotId>) -> Result<(), StoreError> {
+pub fn purge_strays(
+    op: &Operation,
+    store: &Path,
+    guards: &HashSet<SnapshotId>,
+) -> Result<(), StoreError> {
     let mut strays = HashSet::new();
     for directory in [TRASH_INDEX, remembered::MADE] {
         strays.extend(guards_in(&store.join(directory))?);
     }
     let strays: Vec<SnapshotId> = strays.difference(guards).cloned().collect();
-    purge_trashes(store, &strays)
+    purge_trashes(op, store, &strays)
 }
 
 /// The guards by whose ids files of a directory are named.
@@ -166,13 +174,13 @@ fn guards_in(directory: &Path) -> Result<Vec<SnapshotId>, PathError> {
 /// The caller holds the lock of the workspace, so that nobody else is about to give one its name; but for
 /// the record of the workspace, which is written before the lock is had. One of those is left alone for an
 /// hour.
-pub fn reap_leftovers(store: &Path) -> Result<(), PathError> {
+pub fn reap_leftovers(op: &Operation, store: &Path) -> Result<(), PathError> {
     let long_ago_ns = now_ns(rustix::time::ClockId::Realtime).saturating_sub(HOUR_NS);
     for (path, meta) in leftovers(store)? {
         let name = path.file_name().unwrap_or_default().as_bytes();
         let changed_ns = meta.mtime().saturating_mul(1_000_000_000);
         if !name.starts_with(UNLOCKED_LEFTOVER) || changed_ns < long_ago_ns {
-            durable::remove_file(&path)?;
+            durable::remove_file(op, &path)?;
         }
     }
     Ok(())
@@ -234,21 +242,21 @@ pub fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
 
 /// The bytes of all files of the store of a workspace at `store`, whatever they are for, and of what restores
 /// of it have displaced, wherever that lies. A hard link counts like any other file.
-pub fn bytes_of_all(store: &Path) -> Result<u64, StoreError> {
-    let mut bytes = below(store)?;
+pub fn bytes_of_all(op: &Operation, store: &Path) -> Result<u64, StoreError> {
+    let mut bytes = below(op, store)?;
     for guard in guards_in(&store.join(TRASH_INDEX))? {
         let trash = trash_of(store, &guard)?;
         if let Some(trash) = trash.filter(|trash| !trash.starts_with(store)) {
-            bytes += below(&trash)?;
+            bytes += below(op, &trash)?;
         }
     }
     Ok(bytes)
 }
 
-fn below(directory: &Path) -> Result<u64, StoreError> {
+fn below(op: &Operation, directory: &Path) -> Result<u64, StoreError> {
     let mut bytes = 0;
     for entry in walkdir::WalkDir::new(directory) {
-        interrupt::check()?;
+        op.check()?;
         match entry.and_then(|entry| entry.metadata()) {
             Ok(meta) if meta.is_file() => bytes += meta.len(),
             Ok(_) => {}
@@ -319,10 +327,10 @@ impl Area {
 
     /// Makes the directory, and notes whose trash it will hold. A power cut may take the directory
     /// until it is synced.
-    pub fn make(staging: &Staging, store: &Path) -> Result<Self, PathError> {
+    pub fn make(op: &Operation, staging: &Staging, store: &Path) -> Result<Self, PathError> {
         let path = staging.path();
         let make = |path: &Path| {
-            faults::effect(Effect::MakeDirectory(path))
+            op.effect(Effect::MakeDirectory(path))
                 .and_then(|()| fs::DirBuilder::new().mode(0o700).create(path))
                 .map_err(PathError::at("make the directory", path))
         };
@@ -332,7 +340,7 @@ impl Area {
             .is_some_and(|name| is_private_name(name.as_bytes()))
         {
             // It may lie in a work tree of the user's, where git is to take no notice of it.
-            durable::replace(&path.join(".gitignore"), b"*\n")?;
+            durable::replace(op, &path.join(".gitignore"), b"*\n")?;
         }
         for name in [STAGED, TRASH] {
             make(&path.join(name))?;
@@ -341,7 +349,11 @@ impl Area {
         if !pointers.is_dir() {
             make(&pointers)?;
         }
-        durable::replace(&pointers.join(staging.guard.as_str()), &staging.directory)?;
+        durable::replace(
+            op,
+            &pointers.join(staging.guard.as_str()),
+            &staging.directory,
+        )?;
         let open = |name: &str| {
             let path = path.join(name);
             open_private(&path).map_err(PathError::at("open", path))
@@ -377,7 +389,11 @@ impl Area {
     /// the names and inodes of what was staged for those that were not: it is removed.
     ///
     /// May be repeated. A power cut may undo it until [`Area::sync_displaced`].
-    pub(crate) fn keep_displaced(&self, unused: &[(String, u64)]) -> Result<(), PathError> {
+    pub(crate) fn keep_displaced(
+        &self,
+        op: &Operation,
+        unused: &[(String, u64)],
+    ) -> Result<(), PathError> {
         let path = self.path();
         let (from, to) = (path.join(STAGED), path.join(TRASH));
         let Ok(staged) = self.staged() else {
@@ -388,13 +404,14 @@ impl Area {
             let is_unused =
                 descriptor::lstat_at(staged, name.as_bytes()).is_ok_and(|s| s.inode == *inode);
             if is_unused {
-                faults::effect(Effect::Remove(&from.join(name)))
+                op.effect(Effect::Remove(&from.join(name)))
                     .and_then(|()| Ok(rustix::fs::unlinkat(staged, name, AtFlags::empty())?))
                     .map_err(PathError::at("remove", from.join(name)))?;
             }
         }
         let rename = |from: &Path, to: &Path| {
-            faults::effect(Effect::Rename { from, to }).and_then(|()| fs::rename(from, to))
+            op.effect(Effect::Rename { from, to })
+                .and_then(|()| fs::rename(from, to))
         };
         let renamed = rename(&from, &to);
         match renamed.as_ref().map_err(io::Error::kind) {
@@ -414,10 +431,10 @@ impl Area {
     }
 
     /// Makes what was displaced, and its names, survive a power cut.
-    pub(crate) fn sync_displaced(&self) -> Result<(), PathError> {
+    pub(crate) fn sync_displaced(&self, op: &Operation) -> Result<(), PathError> {
         let path = self.path();
         let synced = |fd: BorrowedFd<'_>, path: &Path| {
-            faults::effect(Effect::SyncDirectory(path))
+            op.effect(Effect::SyncDirectory(path))
                 .and_then(|()| Ok(rustix::fs::fsync(fd)?))
                 .map_err(PathError::at("sync the directory", path))
         };
@@ -425,26 +442,26 @@ impl Area {
             synced(directory, &path)?;
         }
         match path.is_dir() {
-            true => durable::sync_directory(&path),
+            true => durable::sync_directory(op, &path),
             false => Ok(()),
         }
     }
 
     /// Makes the names in the directory survive a power cut, and its own.
-    pub(crate) fn sync_each(&self) -> Result<(), PathError> {
+    pub(crate) fn sync_each(&self, op: &Operation) -> Result<(), PathError> {
         let path = self.path();
-        durable::sync_directory(&path.join(STAGED))?;
-        durable::sync_directory(&path)?;
+        durable::sync_directory(op, &path.join(STAGED))?;
+        durable::sync_directory(op, &path)?;
         match path.parent() {
-            Some(parent) => durable::sync_directory(parent),
+            Some(parent) => durable::sync_directory(op, parent),
             None => Ok(()),
         }
     }
 
     /// Makes everything survive a power cut that is on the file system of the directory: what was
     /// staged, its names, and the directory's own.
-    pub fn sync_all(&self) -> Result<(), PathError> {
-        durable::sync_file_system(&self.path().join(STAGED))
+    pub fn sync_all(&self, op: &Operation) -> Result<(), PathError> {
+        durable::sync_file_system(op, &self.path().join(STAGED))
     }
 
     /// Where it is, as the journal says it.
@@ -511,8 +528,8 @@ pub(crate) fn trash_of(store: &Path, guard: &SnapshotId) -> Result<Option<PathBu
     Ok(Some(PathBuf::from(OsString::from_vec(bytes))))
 }
 
-fn forget_trash(store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
-    remove_file(&store.join(TRASH_INDEX).join(guard.as_str()))
+fn forget_trash(op: &Operation, store: &Path, guard: &SnapshotId) -> Result<(), PathError> {
+    remove_file(op, &store.join(TRASH_INDEX).join(guard.as_str()))
 }
 
 /// Where what the restore with this private directory displaced lies.
@@ -521,7 +538,7 @@ pub(crate) fn trash_in(directory: &Path) -> PathBuf {
 }
 
 /// Removes a private directory of ours; anything else at the path is left alone.
-fn remove_area(path: &Path) -> Result<(), PathError> {
+fn remove_area(op: &Operation, path: &Path) -> Result<(), PathError> {
     let is_ours = path.file_name().is_some_and(|name| {
         let name = name.as_bytes();
         name.starts_with(BESIDE_PREFIX.as_bytes()) || name.starts_with(STORE_PREFIX.as_bytes())
@@ -529,18 +546,24 @@ fn remove_area(path: &Path) -> Result<(), PathError> {
     if !is_ours {
         return Ok(());
     }
-    remove_tree(path)
+    remove_tree(op, path)
 }
 
-fn remove_tree(path: &Path) -> Result<(), PathError> {
-    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_dir_all(path)) {
+fn remove_tree(op: &Operation, path: &Path) -> Result<(), PathError> {
+    match op
+        .effect(Effect::Remove(path))
+        .and_then(|()| fs::remove_dir_all(path))
+    {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
 }
 
-fn remove_file(path: &Path) -> Result<(), PathError> {
-    match faults::effect(Effect::Remove(path)).and_then(|()| fs::remove_file(path)) {
+fn remove_file(op: &Operation, path: &Path) -> Result<(), PathError> {
+    match op
+        .effect(Effect::Remove(path))
+        .and_then(|()| fs::remove_file(path))
+    {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", path)(e)),
         _ => Ok(()),
     }
@@ -557,13 +580,14 @@ pub enum Fate {
 /// Calls `visit` for everything but directories in the private directories of all restores. Answers with
 /// what could not be looked at.
 pub fn each_displaced(
+    op: &Operation,
     store: &Path,
     visit: &mut dyn FnMut(&walkdir::DirEntry) -> io::Result<Fate>,
 ) -> Result<Vec<Problem>, StoreError> {
     let mut unread = Vec::new();
     for directory in areas(store)? {
         for entry in walkdir::WalkDir::new(&directory).follow_links(false) {
-            interrupt::check()?;
+            op.check()?;
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e)
@@ -584,9 +608,9 @@ pub fn each_displaced(
             match visit(&entry) {
                 Ok(Fate::Stays) => {}
                 Ok(Fate::Goes) => {
-                    remove_file(entry.path())?;
+                    remove_file(op, entry.path())?;
                     let above = entry.path().parent();
-                    durable::sync_directory(above.expect("it is in a private directory"))?;
+                    durable::sync_directory(op, above.expect("it is in a private directory"))?;
                 }
                 Err(e) => unread.push(Problem::new(printable(entry.path()), e.to_string())),
             }
@@ -646,8 +670,8 @@ mod tests {
         let guard = SnapshotId::random();
         let pointer = store.join(TRASH_INDEX).join(guard.as_str());
         fs::write(&pointer, precious.as_os_str().as_bytes()).unwrap();
-        purge_trash(&store, &guard).unwrap();
+        purge_trash(&Operation::unbounded(), &store, &guard).unwrap();
         assert!(precious.exists() && !pointer.exists());
-        purge_trash(&store, &SnapshotId::random()).unwrap();
+        purge_trash(&Operation::unbounded(), &store, &SnapshotId::random()).unwrap();
     }
 }

@@ -9,7 +9,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 use crate::descriptor;
-use crate::faults::{self, Effect};
+use crate::faults::Effect;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::root::Root;
 
@@ -54,9 +55,14 @@ impl Attributes {
     /// and why.
     ///
     /// An access list comes with permission bits, so these are to be set afterwards.
-    pub fn give_to(&self, file: impl AsFd, path: &Path) -> Vec<(String, io::Error)> {
+    pub fn give_to(
+        &self,
+        op: &Operation,
+        file: impl AsFd,
+        path: &Path,
+    ) -> Vec<(String, io::Error)> {
         let give = |name: &[u8], value: &[u8]| {
-            faults::effect(Effect::Write(path))?;
+            op.effect(Effect::Write(path))?;
             Ok(rustix::fs::fsetxattr(
                 &file,
                 name,

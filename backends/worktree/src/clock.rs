@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 use crate::file_system_kind::{FileSystemKind, file_system_kind};
-use crate::interrupt::Interrupt;
+use crate::operation::Operation;
 use crate::root::Root;
 use crate::stat_cache::{EntryStat, is_racy};
 
@@ -73,14 +73,14 @@ impl Clock {
     ///
     /// Only a file that was written before this clock was made is waited for: all the waiting of a
     /// capture together is one tick. One that was written later is being worked on.
-    pub fn settle(&self, stat: &EntryStat, looked_ns: i64, interrupt: &Interrupt) -> bool {
+    pub fn settle(&self, stat: &EntryStat, looked_ns: i64, op: &Operation) -> bool {
         let newest = stat.newest_ns();
         if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
             return false;
         }
         let patience = Instant::now() + Self::MAX_TICK;
         while newest >= self.now_ns() {
-            if Instant::now() >= patience || interrupt.check().is_err() {
+            if Instant::now() >= patience || op.check().is_err() {
                 return false;
             }
             std::thread::sleep(Duration::from_micros(500));

@@ -16,6 +16,7 @@ use crate::coverage::{Coverage, Omission};
 use crate::descriptor;
 use crate::durable;
 use crate::error::PathError;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
 use crate::stat_cache::EntryStat;
@@ -64,12 +65,12 @@ pub struct Listed {
 }
 
 /// Lists what a restore is about to move out of the way in its private directory. On `Ok` it is on disk.
-pub fn list(directory: &Path, displaced: Vec<Listed>) -> Result<(), PathError> {
+pub fn list(op: &Operation, directory: &Path, displaced: Vec<Listed>) -> Result<(), PathError> {
     let path = directory.join(FILE);
     let version = VERSION;
     let text = serde_json::to_vec(&Listing { version, displaced })
         .map_err(|e| PathError::at("write", &path)(std::io::Error::other(e)))?;
-    durable::replace(&path, &text)
+    durable::replace(op, &path, &text)
 }
 
 /// What the restore with some guard displaced, as far as it still is what it was.

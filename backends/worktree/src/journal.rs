@@ -24,11 +24,12 @@ use crate::area;
 use crate::codec::{self, TooLong};
 use crate::durable;
 use crate::error::PathError;
-use crate::faults::{self, Effect};
+use crate::faults::Effect;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::plan_id::PlanId;
 use crate::problem::Problem;
-use crate::room::Taken;
+use crate::quota::Reserved;
 use crate::snapshot::SnapshotId;
 use crate::stat_cache::{CachedEntry, EntryStat, Flags};
 use crate::store_error::StoreError;
@@ -200,14 +201,15 @@ pub enum Action {
 /// A journal that is being written.
 #[derive(Debug)]
 pub struct Journal {
+    op: Operation,
     file: File,
     store: PathBuf,
     operation: OperationId,
     sequence: u32,
     /// Its length.
     bytes: u64,
-    /// For as many bytes.
-    taken: Taken,
+    /// As many bytes.
+    reserved: Reserved,
 }
 
 /// A journal that was left behind.
@@ -244,12 +246,14 @@ enum Kind {
 impl Journal {
     /// Begins the journal of a restore; on `Ok` it is on disk.
     pub(crate) fn begin(
+        op: &Operation,
         store: &Path,
         operation: OperationId,
         staging: &Staging,
     ) -> Result<Self, PathError> {
         let path = store.join(FILE);
-        faults::effect(Effect::Stage(&path)).map_err(PathError::at("make the journal", &path))?;
+        op.effect(Effect::Stage(&path))
+            .map_err(PathError::at("make the journal", &path))?;
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
@@ -257,16 +261,17 @@ impl Journal {
             .open(&path)
             .map_err(PathError::at("make the journal", &path))?;
         let mut journal = Self {
+            op: op.clone(),
             file,
             store: store.to_owned(),
             operation,
             sequence: 0,
             bytes: 0,
-            taken: Taken::nothing(),
+            reserved: op.reserve(),
         };
         let begun = journal.append(Kind::Staging, staging).and_then(|()| {
             journal.sync()?;
-            durable::sync_directory(store)
+            durable::sync_directory(op, store)
         });
         match begun {
             Ok(()) => Ok(journal),
@@ -312,10 +317,11 @@ impl Journal {
     /// Removes the journal, once everything that it names is gone or in place.
     pub fn remove(self) -> Result<(), PathError> {
         let path = self.store.join(FILE);
-        faults::effect(Effect::Remove(&path))
+        self.op
+            .effect(Effect::Remove(&path))
             .and_then(|()| fs::remove_file(&path))
             .map_err(PathError::at("remove", &path))?;
-        durable::sync_directory(&self.store)
+        durable::sync_directory(&self.op, &self.store)
     }
 
     fn append(&mut self, kind: Kind, payload: &impl Serialize) -> Result<(), PathError> {
@@ -343,10 +349,11 @@ impl Journal {
         let bytes = self.bytes + frame.len() as u64;
         if kind != Kind::Done {
             // By then it is done, and there has to be room to say so.
-            let room = self.taken.up_to(bytes);
-            room.map_err(PathError::at("write", &path))?;
+            let reserved = self.reserved.up_to(bytes);
+            reserved.map_err(PathError::at("write", &path))?;
         }
-        faults::effect(Effect::Write(&path))
+        self.op
+            .effect(Effect::Write(&path))
             .and_then(|()| self.file.write_all(&frame))
             .map_err(PathError::at("write", &path))?;
         self.bytes = bytes;
@@ -356,14 +363,15 @@ impl Journal {
 
     fn sync(&self) -> Result<(), PathError> {
         let path = self.store.join(FILE);
-        faults::effect(Effect::Sync(&path))
+        self.op
+            .effect(Effect::Sync(&path))
             .and_then(|()| self.file.sync_all())
             .map_err(PathError::at("sync", path))
     }
 }
 
 /// Finds the journal of a restore that did not end; `None` if there is none.
-pub fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
+pub fn find(op: &Operation, store: &Path) -> Result<Option<Leftover>, StoreError> {
     let path = store.join(FILE);
     let Some((contents, bytes)) = read(store)? else {
         return Ok(None);
@@ -374,18 +382,19 @@ pub fn find(store: &Path) -> Result<Option<Leftover>, StoreError> {
         .map_err(PathError::at("open", &path))?;
     if contents.whole_bytes < bytes {
         // What follows must not come after a torn frame.
-        faults::effect(Effect::Write(&path))
+        op.effect(Effect::Write(&path))
             .and_then(|()| file.set_len(contents.whole_bytes as u64))
             .map_err(PathError::at("shorten", &path))?;
     }
     Ok(Some(Leftover {
         journal: Journal {
+            op: op.clone(),
             file,
             store: store.to_owned(),
             operation: contents.operation.unwrap_or(OperationId([0; 16])),
             sequence: contents.frames,
             bytes: contents.whole_bytes as u64,
-            taken: Taken::nothing(),
+            reserved: op.reserve(),
         },
         staging: contents.staging,
         state: contents.state,
@@ -409,11 +418,15 @@ pub fn problem(store: &Path, check: CheckRepository) -> Result<Option<Problem>, 
 
 /// Removes a journal that recovery cannot go by, and answers with what is wrong with it. What its restore
 /// displaced stays where it is, for as long as its guard.
-pub fn give_up(store: &Path, check: CheckRepository) -> Result<Option<Problem>, StoreError> {
+pub fn give_up(
+    op: &Operation,
+    store: &Path,
+    check: CheckRepository,
+) -> Result<Option<Problem>, StoreError> {
     let problem = problem(store, check)?;
     if problem.is_some() {
-        durable::remove_file(&store.join(FILE))?;
-        durable::sync_directory(store)?;
+        durable::remove_file(op, &store.join(FILE))?;
+        durable::sync_directory(op, store)?;
     }
     Ok(problem)
 }
@@ -702,7 +715,13 @@ mod tests {
         let path = store.join(FILE);
         let length = || fs::metadata(&path).unwrap().len();
         let mut ends = Vec::new();
-        let mut journal = Journal::begin(store, OperationId::random(), &staging()).unwrap();
+        let mut journal = Journal::begin(
+            &Operation::unbounded(),
+            store,
+            OperationId::random(),
+            &staging(),
+        )
+        .unwrap();
         ends.push(length());
         journal.intend(&intent(steps), steps).unwrap();
         ends.push(length());
@@ -714,34 +733,61 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let store = tempfile::tempdir().unwrap();
-        assert!(find(store.path()).unwrap().is_none());
+        assert!(
+            find(&Operation::unbounded(), store.path())
+                .unwrap()
+                .is_none()
+        );
         // Enough for more than one frame of steps.
         let (staging, steps) = (staging(), steps(12_000));
         let intent = intent(&steps);
-        let mut journal = Journal::begin(store.path(), OperationId::random(), &staging).unwrap();
-        let found = find(store.path()).unwrap().unwrap();
+        let mut journal = Journal::begin(
+            &Operation::unbounded(),
+            store.path(),
+            OperationId::random(),
+            &staging,
+        )
+        .unwrap();
+        let found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         assert_eq!(found.staging.as_ref(), Some(&staging));
         assert!(matches!(found.state, State::Staging));
 
         journal.intend(&intent, &steps).unwrap();
         let frames = journal.sequence;
         assert!(frames > 3, "{frames}");
-        let mut found = find(store.path()).unwrap().unwrap();
+        let mut found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         match found.state {
             State::Intended(read, all) => assert!(read == intent && all == steps),
             other => panic!("{other:?}"),
         }
         found.journal.done().unwrap();
-        let found = find(store.path()).unwrap().unwrap();
+        let found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         assert!(matches!(found.state, State::Done));
         found.journal.remove().unwrap();
-        assert!(find(store.path()).unwrap().is_none());
+        assert!(
+            find(&Operation::unbounded(), store.path())
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
     fn a_second_journal_is_refused() {
         let store = tempfile::tempdir().unwrap();
-        let begin = || Journal::begin(store.path(), OperationId::random(), &staging());
+        let begin = || {
+            Journal::begin(
+                &Operation::unbounded(),
+                store.path(),
+                OperationId::random(),
+                &staging(),
+            )
+        };
         let _first = begin().unwrap();
         let error = begin().unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
@@ -757,7 +803,9 @@ mod tests {
         for length in 0..=bytes.len() {
             for tail in [&[][..], &[0; 100]] {
                 fs::write(&path, [&bytes[..length], tail].concat()).unwrap();
-                let found = find(store.path()).unwrap().unwrap();
+                let found = find(&Operation::unbounded(), store.path())
+                    .unwrap()
+                    .unwrap();
                 // Where a checksum ends with zeros, zeros in their place make it whole.
                 let zeros = bytes[length..].iter().take_while(|byte| **byte == 0);
                 let completed = zeros.count().min(tail.len());
@@ -784,10 +832,14 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         let torn = usize::try_from(ends[2]).unwrap() - 1;
         fs::write(&path, &bytes[..torn]).unwrap();
-        let mut found = find(store.path()).unwrap().unwrap();
+        let mut found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         assert!(matches!(found.state, State::Intended(..)));
         found.journal.done().unwrap();
-        let found = find(store.path()).unwrap().unwrap();
+        let found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         assert!(matches!(found.state, State::Done));
     }
 
@@ -801,7 +853,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;
             fs::write(&path, &damaged).unwrap();
-            match find(store.path()) {
+            match find(&Operation::unbounded(), store.path()) {
                 Ok(found) => {
                     assert!(at as u64 >= ends[1], "at {at}");
                     assert!(matches!(found.unwrap().state, State::Intended(..)));
@@ -820,10 +872,18 @@ mod tests {
         let foreign = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let staging = staging();
-        Journal::begin(store.path(), OperationId::random(), &staging).unwrap();
+        Journal::begin(
+            &Operation::unbounded(),
+            store.path(),
+            OperationId::random(),
+            &staging,
+        )
+        .unwrap();
         let own = fs::read(&path).unwrap();
         fs::write(&path, [&own[..], &foreign].concat()).unwrap();
-        let found = find(store.path()).unwrap().unwrap();
+        let found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         assert_eq!(found.staging, Some(staging));
         assert!(matches!(found.state, State::Staging));
     }
@@ -840,7 +900,7 @@ mod tests {
         let checksum = *blake3::hash(&bytes[..end]).as_bytes();
         bytes[end..end + CHECKSUM_BYTES].copy_from_slice(&checksum);
         fs::write(&path, &bytes).unwrap();
-        let error = find(store.path()).unwrap_err();
+        let error = find(&Operation::unbounded(), store.path()).unwrap_err();
         assert!(
             matches!(error, StoreError::VersionTooNew { found: 9, .. }),
             "{error}"
@@ -928,13 +988,15 @@ mod tests {
         bytes.truncate(HEADER_BYTES);
         bytes[33..37].copy_from_slice(&u32::MAX.to_le_bytes());
         fs::write(&path, &bytes).unwrap();
-        let found = find(store.path()).unwrap().unwrap();
+        let found = find(&Operation::unbounded(), store.path())
+            .unwrap()
+            .unwrap();
         assert_eq!(found.staging, None);
         // A sparse file of absurd size is refused by its size alone.
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(MAX_JOURNAL_BYTES + 1).unwrap();
         assert!(matches!(
-            find(store.path()),
+            find(&Operation::unbounded(), store.path()),
             Err(StoreError::Corrupt { .. })
         ));
     }

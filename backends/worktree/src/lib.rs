@@ -42,8 +42,10 @@ pub mod tally;
 pub mod walk;
 pub mod watch;
 
+#[cfg(test)]
+use stillframe_disk::interrupt;
 use stillframe_disk::{
-    codec, descriptor, durable, faults, file_system_of, interrupt, note, parallel, room,
+    bulk, codec, descriptor, durable, faults, file_system_of, note, operation, parallel, quota,
 };
 use stillframe_model::{
     contents, coverage, error, file_system, identity, interrupted, path, plan_id, problem,

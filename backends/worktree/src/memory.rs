@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use crate::identity::Identity;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::root::Root;
 use crate::search::{Search, WalkReason};
@@ -438,7 +439,7 @@ impl Closing {
     /// Makes ready what [`Closing::keep`] writes, under no name that anybody would read it by.
     ///
     /// For a thread beside the one that makes durable what the cache vouches for.
-    pub fn stage(&self, store: &Path) -> Option<Staged> {
+    pub fn stage(&self, op: &Operation, store: &Path) -> Option<Staged> {
         let path = store.join(self.file);
         let Remembered {
             identity,
@@ -447,7 +448,7 @@ impl Closing {
             ..
         } = &self.remembered;
         match self.is_changed {
-            true => stat_cache::stage(cache, on_disk, &path, *identity),
+            true => stat_cache::stage(op, cache, on_disk, &path, *identity),
             false => None,
         }
     }
@@ -456,7 +457,7 @@ impl Closing {
     /// cache vouches for is durable.
     ///
     /// A cache that cannot be written costs the next capture some time, and nothing else.
-    pub fn keep(mut self, memory: &Memory, store: &Path, staged: Option<Staged>) {
+    pub fn keep(mut self, op: &Operation, memory: &Memory, store: &Path, staged: Option<Staged>) {
         let path = store.join(self.file);
         let Remembered {
             identity,
@@ -464,7 +465,9 @@ impl Closing {
             on_disk,
             ..
         } = &mut self.remembered;
-        if self.is_changed && stat_cache::save(cache, on_disk, staged, &path, *identity).is_err() {
+        if self.is_changed
+            && stat_cache::save(op, cache, on_disk, staged, &path, *identity).is_err()
+        {
             return;
         }
         if let Some(kept) = &self.remembered.kept {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::coverage::OmissionReason;
 use crate::descriptor::{self, Stat};
-use crate::interrupt::Interrupt;
+use crate::operation::Operation;
 use crate::snapshot_error::SnapshotError;
 use crate::tree::ContentId;
 
@@ -89,12 +89,12 @@ pub enum Reading {
 const TRIES: u32 = 3;
 
 /// Reads the regular file `name` in `directory` into `sink`, and stops between two pieces when
-/// `interrupt` says so.
+/// `op` is to stop.
 pub fn file(
+    op: &Operation,
     directory: BorrowedFd<'_>,
     name: &[u8],
     sink: &dyn ContentSink,
-    interrupt: &Interrupt,
 ) -> Result<Reading, SinkError> {
     let mut bytes = 0;
     for _ in 0..TRIES {
@@ -114,13 +114,13 @@ pub fn file(
             limit,
             left: limit,
             total: 0,
-            interrupt,
+            op,
         };
         let id = match sink.file(before.size, &mut content) {
             Ok(id) => id,
             Err(SinkError::Read(error)) => {
-                // A read fails for a wish to stop too.
-                interrupt.check().map_err(SnapshotError::from)?;
+                // A read fails too when the work is to stop.
+                op.check().map_err(SnapshotError::from)?;
                 return Err(SinkError::Read(error));
             }
             Err(error) => return Err(error),
@@ -179,10 +179,10 @@ pub fn holds(
     hashing: &dyn Hashing,
 ) -> bool {
     let digest = Digest { like: *id, hashing };
-    let interrupt = Interrupt::never();
+    let op = &Operation::unbounded();
     let reading = match descriptor::lstat_at(directory, name).map(|stat| stat.file_type()) {
         Ok(FileType::Symlink) => link(directory, name, &digest),
-        Ok(FileType::RegularFile) => file(directory, name, &digest, &interrupt),
+        Ok(FileType::RegularFile) => file(op, directory, name, &digest),
         _ => return false,
     };
     matches!(reading, Ok(Reading::Read { id: found, .. }) if found == *id)
@@ -248,7 +248,7 @@ struct Bounded<'a> {
     limit: u64,
     left: u64,
     total: u64,
-    interrupt: &'a Interrupt,
+    op: &'a Operation,
 }
 
 impl Content for Bounded<'_> {
@@ -274,7 +274,7 @@ impl Read for Bounded<'_> {
         if room == 0 {
             return Ok(0);
         }
-        self.interrupt.check().map_err(io::Error::other)?;
+        self.op.check().map_err(io::Error::other)?;
         loop {
             match self.file.read(&mut buffer[..room]) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -307,6 +307,7 @@ mod tests {
     use std::os::fd::AsFd as _;
 
     use super::*;
+    use crate::interrupt::Interrupt;
 
     /// Asks for the end after the first piece, and counts the pieces.
     struct Impatient<'a> {
@@ -344,7 +345,8 @@ mod tests {
             pieces: Default::default(),
         };
         let fd = File::open(directory.path()).unwrap();
-        let error = file(fd.as_fd(), b"large", &sink, &interrupt).unwrap_err();
+        let op = Operation::unbounded().cancelled_by(&interrupt);
+        let error = file(&op, fd.as_fd(), b"large", &sink).unwrap_err();
         assert!(
             matches!(error, SinkError::Sink(SnapshotError::Interrupted(_))),
             "{error:?}"

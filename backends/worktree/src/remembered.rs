@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::PathError;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::root::Root;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
@@ -159,14 +160,19 @@ impl<'a> Remembered<'a> {
     }
 
     /// Remembers what the restore with this guard makes. On `Ok` it is on disk.
-    pub fn keep_made(&self, guard: &Snapshot, made: &Made) -> Result<(), PathError> {
+    pub fn keep_made(
+        &self,
+        op: &Operation,
+        guard: &Snapshot,
+        made: &Made,
+    ) -> Result<(), PathError> {
         if made.0.is_empty() {
             return Ok(());
         }
         let path = self.made_path(&guard.id);
         let directory = self.store.join(MADE);
         if !directory.is_dir() {
-            durable::make_private_durably(&directory)?;
+            durable::make_private_durably(op, &directory)?;
         }
         let all = made.0.iter();
         let all = all.flat_map(|(path, stats)| stats.iter().map(move |stat| (path, stat)));
@@ -179,12 +185,12 @@ impl<'a> Remembered<'a> {
             paths: paths.collect(),
         };
         let at = guard.captured_at;
-        write(&path, &MadeDocument { at, made })
+        write(op, &path, &MadeDocument { at, made })
     }
 
     /// Forgets what the restore with this guard made: it did not happen, or its guard is gone.
-    pub fn forget_made(&self, guard: &SnapshotId) -> Result<(), PathError> {
-        durable::remove_file(&self.made_path(guard))
+    pub fn forget_made(&self, op: &Operation, guard: &SnapshotId) -> Result<(), PathError> {
+        durable::remove_file(op, &self.made_path(guard))
     }
 
     /// The paths that a restore of `goal` has to spare, sorted. `root` is called if there may be any.
@@ -215,7 +221,7 @@ impl<'a> Remembered<'a> {
     }
 
     /// Remembers what a restore spares, and forgets what is gone. On `Ok` it is on disk.
-    pub fn spare(&self, root: &Root, new: Vec<Spared>) -> Result<(), StoreError> {
+    pub fn spare(&self, op: &Operation, root: &Root, new: Vec<Spared>) -> Result<(), StoreError> {
         if new.is_empty() {
             return Ok(());
         }
@@ -231,6 +237,7 @@ impl<'a> Remembered<'a> {
         if all != known {
             let version = VERSION;
             write(
+                op,
                 &path,
                 &Document {
                     version,
@@ -250,10 +257,10 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
     }
 }
 
-fn write(path: &Path, document: &impl Serialize) -> Result<(), PathError> {
+fn write(op: &Operation, path: &Path, document: &impl Serialize) -> Result<(), PathError> {
     let text = serde_json::to_vec(document)
         .map_err(|e| PathError::at("write", path)(io::Error::other(e)))?;
-    durable::replace(path, &text)
+    durable::replace(op, path, &text)
 }
 
 #[cfg(test)]
@@ -282,7 +289,9 @@ mod tests {
             ..EntryStat::default()
         };
         let made = Made::new([(path.clone(), stat)]);
-        remembered.keep_made(&guard, &made).unwrap();
+        remembered
+            .keep_made(&Operation::unbounded(), &guard, &made)
+            .unwrap();
         let is_made = |goal: &Snapshot, now: &EntryStat| {
             remembered.made_since(goal).unwrap().is_at(&path, now)
         };
@@ -300,7 +309,11 @@ mod tests {
             fs::write(remembered.made_path(&guard.id), text).unwrap();
             assert!(!is_made(&guard, &stat));
         }
-        remembered.forget_made(&guard.id).unwrap();
-        remembered.forget_made(&guard.id).unwrap();
+        remembered
+            .forget_made(&Operation::unbounded(), &guard.id)
+            .unwrap();
+        remembered
+            .forget_made(&Operation::unbounded(), &guard.id)
+            .unwrap();
     }
 }

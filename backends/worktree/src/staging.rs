@@ -26,9 +26,9 @@ use crate::durable;
 use crate::error::{ErrorKind, PathError};
 use crate::file_system::FileSystem;
 use crate::file_system_of::file_system_of;
-use crate::interrupt::Interrupt;
 use crate::interrupted::Interrupted;
 use crate::journal::{Action, Intent, Journal, OperationId, Seen, Staging, Step};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::remembered::Made;
 use crate::restore_plan::{
@@ -71,8 +71,8 @@ pub struct Request<'a> {
     /// The bytes of a user's index, and of files of git's operations, that the repository's part of the
     /// restore needs.
     pub index: Option<&'a [u8]>,
-    /// When to stop early.
-    pub interrupt: &'a Interrupt,
+    /// What the restore is part of.
+    pub op: &'a Operation,
 }
 
 /// Why nothing could be staged. The workspace was not touched, and nothing is left over.
@@ -118,6 +118,7 @@ pub struct Staged {
 
 /// Checks that the plan can be carried out as far as that can be known, and stages all new bytes.
 pub fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
+    let op = request.op;
     let operation = OperationId::random();
     let Some(place) = Area::place(request.root, request.store, operation)? else {
         return Err(StageError::Unsupported(Area::no_place(request.root)));
@@ -129,8 +130,8 @@ pub fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
         directory: place.into_os_string().into_encoded_bytes(),
         guard: request.guard.clone(),
     };
-    let journal = Journal::begin(request.store, operation, &staging)?;
-    let staged = Area::make(&staging, request.store)
+    let journal = Journal::begin(op, request.store, operation, &staging)?;
+    let staged = Area::make(op, &staging, request.store)
         .map_err(StageError::from)
         .and_then(|area| {
             draft.write_all(&area)?;
@@ -146,7 +147,7 @@ pub fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
         }),
         Err(error) => {
             // Best effort beside the first error: recovery removes what is left.
-            let _ = area::discard(&staging, request.store).and_then(|()| journal.remove());
+            let _ = area::discard(op, &staging, request.store).and_then(|()| journal.remove());
             Err(match error {
                 StageError::Disk(source) => draft.refused(source, &staging.path()),
                 error => error,
@@ -182,8 +183,8 @@ impl Staged {
     }
 
     /// Removes everything that was staged.
-    pub fn discard(self, store: &Path) -> Result<(), PathError> {
-        area::discard(self.area.staging(), store)?;
+    pub fn discard(self, op: &Operation, store: &Path) -> Result<(), PathError> {
+        area::discard(op, self.area.staging(), store)?;
         self.journal.remove()
     }
 
@@ -191,6 +192,7 @@ impl Staged {
     /// could not even be removed. `repository` is what recovery is told by [`Intent::repository`].
     pub fn commit(
         mut self,
+        op: &Operation,
         store: &Path,
         plan: &RestorePlan,
         repository: Option<Vec<u8>>,
@@ -208,7 +210,7 @@ impl Staged {
         match intended {
             Ok(()) => Ok(Committed::new(self.journal, self.area, self.steps)),
             // Whether the frame reached the disk is unknown, so it must not be found later.
-            Err(error) => match self.discard(store) {
+            Err(error) => match self.discard(op, store) {
                 Ok(()) => Err(CommitError::Refused(error)),
                 Err(_) => Err(CommitError::Undecided(error)),
             },
@@ -799,7 +801,7 @@ impl<'a> Draft<'a> {
             disk_path: &area.path(),
             contents: self.request.contents,
             syncing,
-            interrupt: self.request.interrupt,
+            op: self.request.op,
             lost: Mutex::default(),
         };
         let inodes = stager.stage(&jobs)?;
@@ -811,15 +813,15 @@ impl<'a> Draft<'a> {
         }
         let displaced = self.listed();
         if !displaced.is_empty() {
-            displaced::list(&area.path(), displaced)?;
+            displaced::list(self.request.op, &area.path(), displaced)?;
         }
         if let Some(index) = self.request.index {
-            durable::replace(&area.index_path(), index)?;
+            durable::replace(self.request.op, &area.index_path(), index)?;
         }
         match syncing {
-            Syncing::Each => area.sync_each()?,
+            Syncing::Each => area.sync_each(self.request.op)?,
             // The directories above are on the same file system.
-            Syncing::Later => area.sync_all()?,
+            Syncing::Later => area.sync_all(self.request.op)?,
         }
         Ok(())
     }

@@ -22,14 +22,13 @@ use rustix::fs::{FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 
 use crate::area;
+use crate::bulk::Bulk;
 use crate::clock::Clock;
 use crate::coverage::{Omission, OmissionReason};
 use crate::descriptor::{self, Stat};
 use crate::error::PathError;
-use crate::faults::Seam;
-use crate::interrupt::Interrupt;
-use crate::interrupt::{self, Bulk};
 use crate::memory::Scope;
+use crate::operation::Operation;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::progress::Progress;
@@ -170,8 +169,8 @@ pub struct WalkOptions<'a> {
     /// More captured files and links than this fail the walk; zero: no limit. Those that are not
     /// looked at do not count.
     pub max_files: u64,
-    /// When to stop early.
-    pub interrupt: &'a Interrupt,
+    /// What the walk is part of.
+    pub op: &'a Operation,
     /// Told how far it has come.
     pub progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
     /// Content that is omitted wherever it is found.
@@ -271,8 +270,9 @@ fn walk_waiting<R: Rules>(
     options: &WalkOptions<'_>,
     slow: Duration,
 ) -> Result<Walked, SnapshotError> {
+    let op = options.op;
     let walker = Walker::new(root, rules, sink, options, slow)?;
-    let mut found = Bulk::new(walker.run());
+    let mut found = Bulk::new(op, walker.run());
     if let Some(failure) = lock(&walker.queue).failure.take() {
         return Err(failure);
     }
@@ -284,15 +284,18 @@ fn walk_waiting<R: Rules>(
     }
     // Where another directory has taken the place of one meanwhile, what was read as a whole counts.
     let anew: HashSet<RelPath> = found.anew.iter().cloned().collect();
-    interrupt::check()?;
+    op.check()?;
     found.partly.retain(|path, _| !anew.contains(path));
     found.gone.retain(|path| !anew.contains(path));
-    let mut delta = Bulk::new(Delta {
-        directories: std::mem::take(&mut found.directories),
-        removed: HashSet::new(),
-    });
+    let mut delta = Bulk::new(
+        op,
+        Delta {
+            directories: std::mem::take(&mut found.directories),
+            removed: HashSet::new(),
+        },
+    );
     delta.directories.extend(std::mem::take(&mut found.partly));
-    interrupt::check()?;
+    op.check()?;
     let (unseen, absent);
     let (before, absent) = match options.seeds.is_empty() {
         true => (&options.cache.directories, options.absent),
@@ -303,7 +306,7 @@ fn walk_waiting<R: Rules>(
         }
     };
     absent::remove_gone(&mut delta, before, std::mem::take(&mut found.gone));
-    interrupt::check()?;
+    op.check()?;
     let mut omissions = match options.only {
         None => Omissions::new(),
         Some(journal) => still_omitted(journal, &found.anew, &delta),
@@ -318,7 +321,7 @@ fn walk_waiting<R: Rules>(
         &mut found,
     );
     add_omissions(&mut omissions, &mut found);
-    interrupt::check()?;
+    op.check()?;
     if let Some(watch) = options.watch {
         for path in &delta.removed {
             watch.forget(path);
@@ -585,9 +588,7 @@ impl<'a, R: Rules> Walker<'a, R> {
 impl<R: Rules> Walker<'_, R> {
     /// Reads all directories, with the help of other threads as soon as there is enough to do.
     fn run(&self) -> Found {
-        let seam = Seam::of_this_thread();
         let work = || {
-            seam.enter();
             let mut found = Found::default();
             while let Some(job) = self.next() {
                 self.take(&job, &mut found);
@@ -680,7 +681,7 @@ impl<R: Rules> Walker<'_, R> {
         job: &Job<R::Scope>,
         found: &mut Found,
     ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
-        self.options.interrupt.check()?;
+        self.options.op.check()?;
         if job.depth > MAX_DEPTH {
             return Err(SnapshotError::LimitExceeded {
                 what: format!("the depth of {}", shortened(&job.path)),
@@ -834,7 +835,7 @@ impl<R: Rules> Walker<'_, R> {
         directory: &mut Building<'_>,
         jobs: &mut Vec<Job<R::Scope>>,
     ) -> Result<(), SnapshotError> {
-        self.options.interrupt.check()?;
+        self.options.op.check()?;
         let name = visit.name;
         if visit.job.path.is_root() && self.rules.is_own(&visit.path()) {
             directory.others.push(name);
@@ -1065,10 +1066,10 @@ impl<R: Rules> Walker<'_, R> {
     ) -> Option<(Stat, i64)> {
         // A journal tells of what is written behind an unchanged time. Rules are compared by it.
         let is_settling = self.options.watch.is_none() || self.rules.are_in(visit.name);
-        let interrupt = self.options.interrupt;
+        let op = self.options.op;
         let waits = || {
             let seen = EntryStat::of(stat);
-            self.clock.settle(&seen, looked_ns, interrupt)
+            self.clock.settle(&seen, looked_ns, op)
         };
         if !is_settling || !waits() {
             return Some((*stat, looked_ns));
@@ -1118,7 +1119,7 @@ impl<R: Rules> Walker<'_, R> {
     fn content(&self, visit: &Visit<'_, R::Scope>, stat: &Stat) -> Result<Reading, SnapshotError> {
         let reading = match stat.file_type() {
             FileType::Symlink => read::link(visit.fd, visit.name, self.sink),
-            _ => read::file(visit.fd, visit.name, self.sink, self.options.interrupt),
+            _ => read::file(self.options.op, visit.fd, visit.name, self.sink),
         };
         reading.map_err(|error| match error {
             SinkError::Sink(error) => error,
@@ -1316,7 +1317,7 @@ mod tests {
                 watch: None,
                 max_untracked_file_bytes: 0,
                 max_files: 0,
-                interrupt: &Interrupt::never(),
+                op: &Operation::unbounded(),
                 progress: None,
                 is_purged: &|_| false,
             };

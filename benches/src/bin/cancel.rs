@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    Interrupt, Label, LockedWorkspace, SnapshotError, SnapshotOptions, StateDir, Strategy,
-    Workspace, detect,
+    Interrupt, Label, LockedWorkspace, Operation, SnapshotError, SnapshotOptions, StateDir,
+    Strategy, Workspace, detect,
 };
 
 /// How often, if nothing else is said.
@@ -86,9 +86,8 @@ fn measured(
     let workspace = open(tree, state)?;
     let backend = detect(&workspace, strategy)?.backend;
     let interrupt = Interrupt::never();
-    let options = SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH)
-        .retain_content(true)
-        .interrupt(interrupt.clone());
+    let options = SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH).retain_content(true);
+    let op = Operation::unbounded().cancelled_by(&interrupt);
     let (answer, took, late, late_cpu) = std::thread::scope(|scope| {
         let begun = Instant::now();
         let told = after.map(|after| {
@@ -99,7 +98,7 @@ fn measured(
                 told
             })
         });
-        let answer = backend.snapshot(&workspace, &options);
+        let answer = backend.snapshot(&op, &workspace, &options);
         let (ended, cpu) = (Instant::now(), processor_time());
         let told = told.map(|told| told.join().expect("it only sleeps"));
         let (told, told_cpu) = told.unwrap_or((ended, cpu));
@@ -136,5 +135,5 @@ fn processor_time() -> Duration {
 fn open(tree: &Path, state: &Path) -> Result<LockedWorkspace, Box<dyn Error>> {
     let state = StateDir::open(state)?;
     let workspace = Workspace::open(tree, &state)?;
-    Ok(workspace.lock(Duration::from_secs(10))?)
+    Ok(workspace.lock(&Operation::unbounded(), Duration::from_secs(10))?)
 }

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use stillframe::backends::{
     Backend, Change, ContentId, DiffError, Entry, EntryKind, InvalidPath, LockedWorkspace,
-    PathError, Problem, Recovery, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
-    SkipReason, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
+    Operation, PathError, Problem, Recovery, RestoreError, RestoreGoal, RestoreOptions,
+    RestoreOutcome, SkipReason, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
+    Workspace,
 };
 use stillframe::{
     BackendKind, Diff, DiffOptions, Label, PatchText, PlanId, RelPath, RestorePlan, Skipped,
@@ -195,6 +196,7 @@ impl Backend for CopyingBackend {
 
     fn snapshot(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
@@ -204,7 +206,7 @@ impl Backend for CopyingBackend {
             source,
         };
         let files = files(root).map_err(unreadable)?;
-        options.interrupt.check()?;
+        op.check()?;
         let copies = content(workspace, &options.id);
         fs::create_dir_all(&copies)
             .map_err(PathError::at("make", &copies))
@@ -240,7 +242,7 @@ impl Backend for CopyingBackend {
         Ok(snapshot)
     }
 
-    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+    fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
         let store = store(workspace);
         let entries = match fs::read_dir(&store) {
             Ok(entries) => entries,
@@ -264,6 +266,7 @@ impl Backend for CopyingBackend {
 
     fn diff(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         from: &Snapshot,
         to: &Snapshot,
@@ -292,6 +295,7 @@ impl Backend for CopyingBackend {
 
     fn plan(
         &self,
+        _: &Operation,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
         _options: &RestoreOptions,
@@ -301,6 +305,7 @@ impl Backend for CopyingBackend {
 
     fn restore(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
@@ -315,7 +320,7 @@ impl Backend for CopyingBackend {
         let mut guard = options.guard.clone();
         guard.label = Label::GUARD;
         let guard = self
-            .snapshot(workspace, &guard)
+            .snapshot(op, workspace, &guard)
             .map_err(RestoreError::Guard)?;
         for (path, source) in &work.steps {
             let to = workspace.disk_path().join(path.as_path());
@@ -335,7 +340,7 @@ impl Backend for CopyingBackend {
         let mut after = options.guard.clone();
         after.id = SnapshotId::random();
         let result = self
-            .snapshot(workspace, &after)
+            .snapshot(&op.to_its_end(), workspace, &after)
             .map_err(RestoreError::Closing)?;
         let mut outcome = RestoreOutcome::new(work.plan, guard, result);
         outcome.skipped = outcome.plan.skipped.clone();
@@ -343,12 +348,17 @@ impl Backend for CopyingBackend {
         Ok(outcome)
     }
 
-    fn recover(&self, _workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
+    fn recover(
+        &self,
+        _: &Operation,
+        _workspace: &mut LockedWorkspace,
+    ) -> Result<Recovery, RestoreError> {
         Ok(Recovery::default())
     }
 
     fn why(
         &self,
+        _: &Operation,
         workspace: &LockedWorkspace,
         path: &RelPath,
         _options: &SnapshotOptions,
@@ -368,6 +378,7 @@ impl Backend for CopyingBackend {
 
     fn why_in(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
@@ -379,6 +390,7 @@ impl Backend for CopyingBackend {
 
     fn verify(
         &self,
+        _: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
@@ -394,6 +406,7 @@ impl Backend for CopyingBackend {
 
     fn forget(
         &self,
+        _: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
     ) -> Result<(), StoreError> {
@@ -409,7 +422,7 @@ impl Backend for CopyingBackend {
         Ok(())
     }
 
-    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+    fn collect(&self, _: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
         let before = self.store_bytes(workspace)?;
         let store = store(workspace);
         for entry in fs::read_dir(&store).into_iter().flatten().flatten() {

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ractor::ActorRef;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
@@ -30,10 +29,6 @@ use crate::state::new_session;
 
 /// How often an actor that was lost is asked for again before the engine counts as gone.
 const MAX_ASKS: usize = 8;
-
-/// How long to wait for an actor that loses an answer to be dead. It takes no time but where its
-/// thread waits for a processor.
-const LOSS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the handles share.
 #[derive(Clone)]
@@ -166,7 +161,6 @@ impl Core {
             if let Ok(result) = answer.await {
                 return result;
             }
-            until_gone(&actor).await;
         }
         Err(self.keeps_failing(id))
     }
@@ -188,8 +182,8 @@ impl Core {
             .unwrap_or_else(keeps_failing)
     }
 
-    /// Has a session start the work of a run, and accept the run first if it is new; comes back
-    /// with the answer of the work. `Err`: it was not begun.
+    /// Has a session start the work of a run, and accept the run first if it is new; comes back with the answer of the
+    /// work. `Err`: it was not begun.
     ///
     /// Once its session has the message, the work goes on though the caller is dropped.
     pub(crate) async fn begin_run(
@@ -213,21 +207,21 @@ impl Core {
                 (Ok(answer), None) => return Ok(answer),
                 (Ok(refused), Some(_)) => return Err(refused.err().unwrap_or_else(stopped)),
                 // The actor ended with it in its queue.
-                (Err(_), Some(lost)) => {
-                    until_gone(&actor).await;
-                    (work, claim) = Ticket::new(lost);
-                }
+                (Err(_), Some(lost)) => (work, claim) = Ticket::new(lost),
                 (Err(_), None) => return Ok(Err(stopped())),
             }
         }
         Err(self.keeps_failing(session_id))
     }
 
-    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with
-    /// its answer, its successor is asked again, which answers as the first would have.
+    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with its answer, its successor
+    /// is asked again, which answers as the first would have.
     pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
+        // One that is lost may be taken for alive for a moment: from the second time on the session is asked, which takes
+        // longer than that.
+        let mut known = self.parts.live_runs.actor(&step.run_id);
         for _ in 0..MAX_ASKS {
-            let actor = match self.parts.live_runs.actor(&step.run_id) {
+            let actor = match known.take() {
                 Some(actor) => ActorRef::from(actor),
                 None => {
                     let ask = |reply| SessionMessage::Run {
@@ -243,7 +237,6 @@ impl Core {
             if let Ok(result) = answer.await {
                 return result;
             }
-            until_gone(&actor).await;
         }
         Err(self.keeps_failing(session_id))
     }
@@ -333,12 +326,6 @@ impl Core {
             let _ = self.parts.blocking.run(move || drop(gone)).await;
         }
     }
-}
-
-/// Waits until an actor that was lost with an answer is known as dead: until then it would be asked
-/// again.
-async fn until_gone<M>(actor: &ActorRef<M>) {
-    let _ = actor.get_cell().wait(Some(LOSS_PATIENCE)).await;
 }
 
 /// What a task answers, also where it panics, or is lost with its runtime.

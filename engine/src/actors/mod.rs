@@ -321,8 +321,8 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Work that waits in the queue of an actor, and can be taken back until it is begun.
 ///
-/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer
-/// is lost too, which they hear of, and they still have the work.
+/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer is lost too, which they
+/// hear of, and they still have the work.
 pub(crate) struct Ticket<J> {
     job: Arc<Mutex<Option<J>>>,
 }

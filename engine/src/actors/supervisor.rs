@@ -446,46 +446,6 @@ mod tests {
         assert_eq!(host.sequences().await, expected, "nothing is there twice");
     }
 
-    // A dead actor was asked again and again until it was known as dead, and its run had no end
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn killing_actors_while_other_threads_ask_them_loses_no_run() {
-        for round in 0..10 {
-            let host = Host::new().await;
-            let ids: Vec<RunId> = (0..4).map(|n| format!("r{n}").parse().unwrap()).collect();
-            let mut runs = tokio::task::JoinSet::new();
-            for id in ids.clone() {
-                let (work, _begun, go) = Held::new();
-                go.send(()).unwrap();
-                let (session, workspace) = (host.session.clone(), host.workspace());
-                runs.spawn(async move {
-                    let _begun = _begun;
-                    let options = RunOptions::new("x").workspace(workspace).run_id(id);
-                    session.execute_run(options, work).await
-                });
-            }
-            for _ in 0..6 {
-                let live_runs = &host.core().parts.live_runs;
-                match round % 2 {
-                    0 => kill(&host.session_actor().await).await,
-                    _ => {
-                        for actor in ids.iter().filter_map(|id| live_runs.actor(id)) {
-                            actor.kill_and_wait(None).await.unwrap();
-                        }
-                    }
-                }
-                for _ in 0..round * 12 {
-                    tokio::task::yield_now().await;
-                }
-            }
-            for outcome in runs.join_all().await {
-                assert_eq!(outcome.unwrap().run.status, RunStatus::Completed);
-            }
-            let expected: Vec<u64> = (1..=2 + 4 * 5).collect();
-            assert_eq!(host.sequences().await, expected, "nothing is there twice");
-            host.engine.shutdown().await.unwrap();
-        }
-    }
-
     #[tokio::test]
     async fn the_actor_of_a_run_that_is_killed_is_replaced_and_the_run_comes_to_its_end() {
         let host = Host::new().await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Backend, Displaced, ErrorKind, Label, ListedFile, PathError, PurgeTarget, RelPath, Snapshot,
-    SnapshotId, Why, Workspace,
+    Backend, Displaced, ErrorKind, Label, ListedFile, Operation, PathError, PurgeTarget, RelPath,
+    Snapshot, SnapshotId, Why, Workspace,
 };
 
 use super::Engine;
@@ -46,16 +46,16 @@ impl Engine {
                     Err(e) if e.kind() == ErrorKind::Corrupt => {}
                     adopted => adopted?,
                 }
-                let interrupt = wish.interrupt();
+                let op = wish.operation();
                 let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
-                let prove = move || interrupt.during(|| verify::logged(&parts, &workspace));
+                let prove = move || verify::logged(&op, &parts, &workspace);
                 let mut found = core.parts.blocking.run(prove.clone()).await?;
                 if is_writable && !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
                     // A clean-up that went on meanwhile looks like damage. Nobody is at work beside this.
                     let lock = opened.workspace.clone();
                     let patience = core.parts.settings.lock_patience;
                     let prove_alone = move || {
-                        let _locked = lock.lock(patience)?;
+                        let _locked = lock.lock(&Operation::unbounded(), patience)?;
                         prove()
                     };
                     found = core.parts.blocking.run(prove_alone).await?;
@@ -236,7 +236,7 @@ impl Engine {
     /// has any to be kept.
     pub async fn files(&self, snapshot: &Snapshot) -> Result<Vec<ListedFile>, Error> {
         self.where_kept(snapshot, |_, backend, workspace, snapshot| {
-            Ok(backend.files(workspace, snapshot)?)
+            Ok(backend.files(&Operation::unbounded(), workspace, snapshot)?)
         })
         .await
     }
@@ -250,8 +250,9 @@ impl Engine {
     ) -> Result<StoredFile, Error> {
         let path = path.clone();
         self.where_kept(snapshot, move |parts, backend, workspace, snapshot| {
-            let read =
-                |out: &mut dyn Write| Ok(backend.read_file(workspace, snapshot, &path, out)?);
+            let read = |out: &mut dyn Write| {
+                Ok(backend.read_file(&Operation::unbounded(), workspace, snapshot, &path, out)?)
+            };
             let (entry, content) = compare::spooled(parts, read)?;
             let metadata = content
                 .metadata()
@@ -346,7 +347,7 @@ async fn why(
     let parts = core.parts.clone();
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let Some(text) = snapshot else {
         let patience = parts.settings.lock_patience;
         let what = "a question";
@@ -354,9 +355,8 @@ async fn why(
             let backend = opened.detect(&parts)?;
             let session_id = SessionId::of_workspace(locked.id());
             let label = stillframe_backends::Label::MANUAL;
-            let wanted = interrupt.clone();
-            let options = opened.snapshot_options(&parts, label, &session_id, None, wanted);
-            interrupt.during(|| Ok(backend.why(locked, &path, &options)?))
+            let options = opened.snapshot_options(&parts, label, &session_id, None);
+            Ok(backend.why(&op, locked, &path, &options)?)
         })
         .await;
     };
@@ -367,7 +367,7 @@ async fn why(
                 .reader
                 .read_blocking_with(|s| snapshot_name::find_snapshot(s, &text, Some(&workspace)))?;
             let backend = backends::backend_of(&parts, row.snapshot.backend)?;
-            interrupt.during(|| Ok(backend.why_in(&workspace, &row.snapshot, &path)?))
+            Ok(backend.why_in(&op, &workspace, &row.snapshot, &path)?)
         })
         .await?
 }
@@ -376,7 +376,12 @@ async fn why(
 async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), Error> {
     let parts = core.parts.clone();
     let work = move |locked: &mut stillframe_backends::LockedWorkspace| {
-        adoption::adopt(&parts, locked, adoption::Untold::Tell)
+        adoption::adopt(
+            &Operation::unbounded(),
+            &parts,
+            locked,
+            adoption::Untold::Tell,
+        )
     };
     turn::work(core, &opened.workspace, "recovery", patience, work).await
 }

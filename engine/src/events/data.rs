@@ -1,5 +1,5 @@
-//! What the events say: the data of each type, and what is read of it again. The keys are for those
-//! who watch, so that none is renamed; more may come.
+//! What the events say: the data of each type, and what is read of it again. The keys are for those who watch, so that none
+//! is renamed; more may come.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,7 @@ pub(crate) struct RunStarted {
     pub(crate) resumed: bool,
 }
 
-/// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`,
-/// `question_parked`.
+/// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`, `question_parked`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RunEnded {
     /// Of work that was done; null if it has none.

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use serde_json::Value;
-use stillframe_backends::{BackendKind, Diff, DiffOptions, Snapshot};
+use stillframe_backends::{BackendKind, Diff, DiffOptions, Operation, Snapshot};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -54,7 +54,14 @@ pub(crate) fn diff(
 ) -> Result<(Diff, Option<File>), Error> {
     let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
     options.capture_patch = opened.options.capture_patch;
-    let (diff, patch) = compare::compare(parts, &opened.workspace, before, after, &options)?;
+    let (diff, patch) = compare::compare(
+        &Operation::unbounded(),
+        parts,
+        &opened.workspace,
+        before,
+        after,
+        &options,
+    )?;
     let said = DiffComputed {
         files_changed: diff.files_changed,
         insertions: diff.insertions,

@@ -1,8 +1,8 @@
 //! A run from its acceptance to its end.
 //!
-//! The work of a run is a task that the run's actor starts, and that owns everything which the run
-//! needs: permit, lock, adapter. It asks the actor for every transition, so that the loss of that
-//! does not end a run, and neither does whoever asked for it by leaving.
+//! The work of a run is a task that the run's actor starts, and that owns everything which the run needs: permit, lock,
+//! adapter. It asks the actor for every transition, so that the loss of that does not end a run, and neither does whoever
+//! asked for it by leaving.
 
 mod captures;
 mod ending;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Interrupt, Label, RetainContent, Snapshot, SnapshotId,
-    printable_size,
+    Backend, BackendKind, ErrorKind, Interrupt, Label, Operation, RetainContent, Snapshot,
+    SnapshotId, printable_size,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -464,8 +464,8 @@ impl RunTask {
             since: None,
         };
         let patience = self.core.parts.settings.lock_patience;
-        let (opened, never) = (place.opened.clone(), Interrupt::never());
-        let taken = self.capture(opened, backend, wanted, never, patience);
+        let (opened, op) = (place.opened.clone(), Operation::unbounded());
+        let taken = self.capture(opened, backend, wanted, op, patience);
         let before = taken.await?;
         refuse_where_none_was_kept(&place, &before)?;
         Ok(Some(before))
@@ -612,7 +612,7 @@ impl RunTask {
                 id: place.before.clone(),
                 since: None,
             },
-            interrupt.clone(),
+            Operation::unbounded().cancelled_by(&interrupt),
             patience,
         );
         tokio::pin!(capture);
@@ -693,8 +693,7 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    /// Takes a step of the run that does not end it; `right` refuses it if the run is another
-    /// engine's by then.
+    /// Takes a step of the run that does not end it; `right` refuses it if the run is another engine's by then.
     async fn step(&self, event: RunEvent, said: &RunStarted, right: Change) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize as _;
 use serde_json::Value;
-use stillframe_backends::{Backend, ErrorKind, Interrupt, Label, Workspace};
+use stillframe_backends::{Backend, ErrorKind, Label, Operation, Workspace};
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -277,7 +277,7 @@ pub(crate) async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     let patience = core.parts.settings.lock_patience;
     let workspace: Workspace = opened.workspace.clone();
     turn::work(core, &workspace, "recovery", patience, move |locked| {
-        adopt(&parts, locked, Untold::Tell)?;
+        adopt(&Operation::unbounded(), &parts, locked, Untold::Tell)?;
         let before = parts.reader.read_blocking_with(|store| {
             snapshot_name::known_snapshot(store, &recorded.before, &opened.workspace)
         })?;
@@ -294,18 +294,20 @@ pub(crate) async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
                     Label::AFTER_FAILURE,
                     &session_id,
                     Some(&run_id),
-                    Interrupt::never(),
                 );
                 options.id = recorded.after.clone();
                 options.since = Some(before.id.clone());
                 capture::capture(
+                    &Operation::unbounded(),
                     &parts,
                     locked,
                     &*backend,
                     &options,
-                    &session_id,
-                    Some(&run_id),
-                    None,
+                    capture::Whose {
+                        session_id: &session_id,
+                        run_id: Some(&run_id),
+                        fence: None,
+                    },
                 )?
             }
         };

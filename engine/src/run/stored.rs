@@ -1,6 +1,6 @@
 //! The answer of a run that has ended or waits, from what is on record.
 
-use stillframe_backends::{DiffOptions, Snapshot, SnapshotId};
+use stillframe_backends::{DiffOptions, Operation, Snapshot, SnapshotId};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -41,9 +41,16 @@ pub(crate) fn stored(
                 DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
             options.capture_patch = opened.options.capture_patch;
             // What it was then is in the record in any case.
-            compare::compare(parts, &opened.workspace, before, after, &options)
-                .ok()
-                .map(|(diff, _)| diff)
+            compare::compare(
+                &Operation::unbounded(),
+                parts,
+                &opened.workspace,
+                before,
+                after,
+                &options,
+            )
+            .ok()
+            .map(|(diff, _)| diff)
         }
         _ => None,
     };

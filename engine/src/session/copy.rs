@@ -27,13 +27,12 @@ pub(crate) async fn copy(
         };
         parts.reader.read_with(find).await?.snapshot
     };
-    let options = CopyOptions::to(request.to)
-        .paths(request.paths)
-        .interrupt(wish.interrupt());
+    let options = CopyOptions::to(request.to).paths(request.paths);
+    let op = wish.operation();
     // No clean-up takes meanwhile what is read.
     turn::work_while_wanted(core, &workspace, "a copy", patience, &wish, move |locked| {
         let backend = backends::backend_of(&parts, named.backend)?;
-        Ok(backend.copy(locked, &named, &options)?)
+        Ok(backend.copy(&op, locked, &named, &options)?)
     })
     .await
 }

@@ -179,20 +179,20 @@ impl SessionManager {
                 let parts = core.parts.clone();
                 let patience = parts.settings.lock_patience;
                 let wish = Wish::of(&core, &opened.options);
-                let interrupt = wish.interrupt();
+                let op = wish.operation();
                 let workspace = opened.workspace.clone();
                 let what = "a plan";
                 turn::work_while_wanted(&core, &workspace, what, patience, &wish, move |locked| {
                     let (target, backend) = target(&parts, locked, &request.snapshot)?;
                     let mut guard =
-                        opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+                        opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
                     opened::see_as_much_as(&mut guard, &*backend, locked, &target)?;
                     let mut options = RestoreOptions::new(guard.clone());
                     let present = match request.repository {
                         true => {
                             let mut now = guard.since(target.id.clone());
                             now.label = Label::new(NOW);
-                            Some(backend.snapshot(locked, &now)?)
+                            Some(backend.snapshot(&op, locked, &now)?)
                         }
                         false => None,
                     };
@@ -203,10 +203,10 @@ impl SessionManager {
                         snapshot: target,
                         paths: request.paths,
                     };
-                    let plan = backend.plan(locked, &goal, &options);
+                    let plan = backend.plan(&op, locked, &goal, &options);
                     // It has served whatever became of the plan, whose error is the one to tell.
                     let served = Vec::from_iter(present.map(|present| present.id));
-                    if backend.forget(locked, &served).is_err() {
+                    if backend.forget(&op.to_its_end(), locked, &served).is_err() {
                         parts.lock.leave_work();
                     }
                     Ok(plan?)
@@ -415,20 +415,30 @@ async fn take(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let workspace = opened.workspace.clone();
     let backend = detect(core, &opened).await?;
     let what = "a snapshot";
     turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         parts.reserve.check_if_lent(what)?;
-        let options = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        let options = opened.snapshot_options(&parts, label, &session_id, None);
         match skipping {
             Skipping::Unchanged => {
-                capture::capture_if_changed(&parts, locked, &*backend, &options, &session_id)
+                capture::capture_if_changed(&op, &parts, locked, &*backend, &options, &session_id)
             }
             Skipping::Nothing => {
-                let snapshot =
-                    capture::capture(&parts, locked, &*backend, &options, &session_id, None, None)?;
+                let snapshot = capture::capture(
+                    &op,
+                    &parts,
+                    locked,
+                    &*backend,
+                    &options,
+                    capture::Whose {
+                        session_id: &session_id,
+                        run_id: None,
+                        fence: None,
+                    },
+                )?;
                 Ok(TakenSnapshot {
                     snapshot,
                     unchanged: false,
@@ -490,15 +500,14 @@ async fn diff(
             .await??
     };
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
-    let mut options = request.options;
-    options.interrupt = options.interrupt.or(interrupt.clone());
+    let op = wish.operation();
+    let options = request.options;
     if let (Some(from), Some(to)) = &stored {
         let (from, to) = (from.clone(), to.clone());
         let compared = core
             .parts
             .blocking
-            .run(move || compare::compare(&parts, &workspace, &from, &to, &options))
+            .run(move || compare::compare(&op, &parts, &workspace, &from, &to, &options))
             .await??;
         let (diff, patch) = compared;
         return Ok(DiffOutcome { diff, patch });
@@ -514,15 +523,16 @@ async fn diff(
             None => opened.detect(&parts)?,
         };
         let label = Label::new(NOW);
-        let mut capture = opened.snapshot_options(&parts, label, &session_id, None, interrupt);
+        let mut capture = opened.snapshot_options(&parts, label, &session_id, None);
         if let Some(other) = from.as_ref().or(to.as_ref()) {
-            as_captured(&mut capture, backend.rules_of(locked, other)?);
+            as_captured(&mut capture, backend.rules_of(&op, locked, other)?);
         }
         if let Some(bytes) = request.max_untracked_file_bytes {
             capture.max_untracked_file_bytes = bytes;
         }
-        let now = backend.snapshot(locked, &capture)?;
+        let now = backend.snapshot(&op, locked, &capture)?;
         let compared = compare::compare(
+            &op,
             &parts,
             &now_workspace,
             from.as_ref().unwrap_or(&now),
@@ -530,7 +540,7 @@ async fn diff(
             &options,
         );
         // It has served whatever became of the comparison, whose error is the one to tell.
-        let forgotten = backend.forget(locked, std::slice::from_ref(&now.id));
+        let forgotten = backend.forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id));
         let (diff, patch) = compared?;
         if forgotten.is_err() {
             parts.lock.leave_work();
@@ -573,16 +583,14 @@ async fn restore(
     let wish = Wish::of(core, &opened.options);
     let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking);
     let lock = wish.wait_for(lock, "waiting for the workspace").await?;
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let what = "a restore";
     turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
         let (target, backend) = target(&parts, locked, named.as_str())?;
         // Each is a snapshot of its own, by its own id.
         let as_large = || {
-            let interrupt = interrupt.clone();
-            let mut options =
-                opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+            let mut options = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
             opened::see_as_much_as(&mut options, &*backend, locked, &target)?;
             Ok::<_, Error>(options)
         };
@@ -593,7 +601,7 @@ async fn restore(
             // What is there stands for what a run left: anything else would be a guess at what
             // the index and the branch may lose.
             let present = as_large()?.since(target.id.clone());
-            let present = backend.snapshot(locked, &present)?;
+            let present = backend.snapshot(&op, locked, &present)?;
             let row = capture::row_of(locked, &present, Some(&session_id), None);
             capture::keep(&parts, vec![row])?;
             options = options.repository(to_target(&target, &present));
@@ -610,7 +618,8 @@ async fn restore(
             purpose: RestorePurpose::Restore,
             repository: request.repository,
         };
-        let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        let outcome =
+            restore::restore(&op, &parts, locked, &*backend, &goal, &options, &restoring)?;
         Ok(restore_document::restored_document(&outcome))
     })
     .await

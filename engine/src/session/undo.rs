@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stillframe_backends::{
-    Backend, ErrorKind, Label, LockedWorkspace, RelPath, RepositoryRestore, RestoreError,
-    RestoreGoal, RestoreOptions, SnapshotOptions, printable,
+    Backend, ErrorKind, Label, LockedWorkspace, Operation, RelPath, RepositoryRestore,
+    RestoreError, RestoreGoal, RestoreOptions, SnapshotOptions, printable,
 };
 
 use crate::actors::Parts;
@@ -100,11 +100,11 @@ impl Undo {
 
     /// Whether there is nothing to take back of the files, because the rollback did it. Since then somebody may have
     /// brought back what it took.
-    fn is_done(&self, locked: &LockedWorkspace) -> Result<bool, Error> {
+    fn is_done(&self, op: &Operation, locked: &LockedWorkspace) -> Result<bool, Error> {
         if !self.is_rolled_back {
             return Ok(false);
         }
-        let plan = |options: &_| self.backend.plan(locked, &self.goal, options);
+        let plan = |options: &_| self.backend.plan(op, locked, &self.goal, options);
         let files = RestoreOptions::new(self.options.guard.clone());
         let is_done = plan(&files)?.is_empty();
         if let Some(expected) = self.options.expected_plan.clone().filter(|_| is_done) {
@@ -149,13 +149,13 @@ pub(crate) async fn plan(
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let what = "a plan";
     turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
-        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
         let undo = Undo::of(&parts, locked, request, guard)?;
         Ok(UndoPlan {
-            plan: undo.backend.plan(locked, &undo.goal, &undo.options)?,
+            plan: undo.backend.plan(&op, locked, &undo.goal, &undo.options)?,
             undone: undo.undone,
         })
     })
@@ -175,13 +175,13 @@ pub(crate) async fn undo(
     let wish = Wish::of(core, &opened.options);
     let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking);
     let lock = wish.wait_for(lock, "waiting for the workspace").await?;
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let what = "an undo";
     turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
         let _lock = lock;
-        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None, interrupt);
+        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
         let undo = Undo::of(&parts, locked, request, guard)?;
-        if undo.is_done(locked)? {
+        if undo.is_done(&op, locked)? {
             return Ok(UndoOutcome {
                 undone: undo.undone,
                 merged: Vec::new(),
@@ -206,7 +206,8 @@ pub(crate) async fn undo(
             purpose: RestorePurpose::Undo,
             repository,
         };
-        let outcome = restore::restore(&parts, locked, &*backend, &goal, &options, &restoring)?;
+        let outcome =
+            restore::restore(&op, &parts, locked, &*backend, &goal, &options, &restoring)?;
         Ok(restore_document::undone_document(undone, outcome))
     })
     .await

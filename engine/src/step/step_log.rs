@@ -711,8 +711,7 @@ impl StepLog {
         Ok(stored.pop().expect("an append answers with its event"))
     }
 
-    /// The phases and steps on record, those that are under way with how long they were worked on
-    /// until now.
+    /// The phases and steps on record, those that are under way with how long they were worked on until now.
     pub(crate) async fn until_now(&self) -> Result<(Vec<PhaseRow>, Vec<StepRow>), Error> {
         let run_id = self.run_id().clone();
         let (phases, steps) = self

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ErrorKind, Label, LockedWorkspace, Problem, SnapshotId, StoreError, Workspace,
-    seeded_bug,
+    BackendKind, ErrorKind, Label, LockedWorkspace, Operation, Problem, SnapshotId, StoreError,
+    Workspace, seeded_bug,
 };
 
 use crate::actors::Parts;
@@ -79,21 +79,22 @@ pub(crate) async fn collect(
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
     let what = "a clean-up";
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let given_up = match options.forget_damaged {
         true => {
             // By such a one nobody gets as far as a clean-up.
             let workspace = opened.workspace.clone();
+            let op = op.to_its_end();
             let given_up = move || {
-                let mut locked = workspace.lock(patience)?;
-                Ok::<_, Error>(locked.give_up_damaged_journal()?)
+                let mut locked = workspace.lock(&op, patience)?;
+                Ok::<_, Error>(locked.give_up_damaged_journal(&op)?)
             };
             core.parts.blocking.run(given_up).await??
         }
         false => None,
     };
     turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
-        let mut outcome = interrupt.during(|| clean_up(&parts, locked, &options))?;
+        let mut outcome = clean_up(&op, &parts, locked, &options)?;
         outcome.journal_given_up = given_up;
         Ok(outcome)
     })
@@ -124,28 +125,29 @@ pub(crate) async fn remove(
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let what = "a removal";
     turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
-        interrupt.during(|| remove_named(&parts, locked, &names))
+        remove_named(&op, &parts, locked, &names)
     })
     .await
 }
 
 fn remove_named(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     names: &[String],
 ) -> Result<RemovalOutcome, Error> {
-    adoption::adopt(parts, locked, adoption::Untold::Tell)?;
+    adoption::adopt(op, parts, locked, adoption::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
     upkeep.is_by_name = true;
     upkeep.measure(locked)?;
     let (ids, not_undoable) = parts
         .reader
         .read_blocking_with(|store| removable(store, locked, names, upkeep.claims.clone()))?;
-    upkeep.forget(locked, ids.clone())?;
-    upkeep.collect(locked)?;
+    upkeep.forget(op, locked, ids.clone())?;
+    upkeep.collect(op, locked)?;
     upkeep.outcome.kept = upkeep.snapshots.len() as u64;
     let mut kept = ids;
     kept.retain(|id| !upkeep.outcome.forgotten.contains(id));
@@ -190,26 +192,27 @@ fn removable(
 }
 
 fn clean_up(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     options: &GcOptions,
 ) -> Result<GcOutcome, Error> {
-    adoption::adopt(parts, locked, adoption::Untold::Tell)?;
+    adoption::adopt(op, parts, locked, adoption::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
     upkeep.measure(locked)?;
     if options.dry_run {
-        return upkeep.foretold(locked, options);
+        return upkeep.foretold(op, locked, options);
     }
     upkeep.move_tags(locked)?;
-    drop_strays(parts, locked)?;
+    drop_strays(op, parts, locked)?;
     if options.forget_damaged {
-        upkeep.forget_damaged(locked)?;
+        upkeep.forget_damaged(op, locked)?;
     }
-    let due = upkeep.due(locked, options)?;
-    upkeep.forget(locked, due)?;
-    upkeep.collect(locked)?;
+    let due = upkeep.due(op, locked, options)?;
+    upkeep.forget(op, locked, due)?;
+    upkeep.collect(op, locked)?;
     if let Some(quota) = options.max_bytes {
-        upkeep.shrink(locked, quota)?;
+        upkeep.shrink(op, locked, quota)?;
     }
     match parts.writer.commit_blocking(vec![Change::Compact]) {
         // Beside the clean-up, which is done: the next one comes to it again.
@@ -222,7 +225,11 @@ fn clean_up(
 
 /// Removes what restores displaced whose guards are forgotten: whoever forgot them was killed before it came to
 /// that. A guard that the log has or a store has, be it damaged, is not forgotten.
-pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
+pub(crate) fn drop_strays(
+    op: &Operation,
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+) -> Result<(), Error> {
     let workspace_id = locked.id().to_owned();
     let rows = parts
         .reader
@@ -231,8 +238,8 @@ pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result
     // Whatever backend this engine has been given: displaced files are of the workspace.
     for kind in [BackendKind::Git, BackendKind::Hash] {
         let backend = stillframe_backends::backend_of(kind);
-        kept.extend(backend.list(locked)?.into_iter().map(|s| s.id));
-        for found in backend.unreadable(locked)? {
+        kept.extend(backend.list(op, locked)?.into_iter().map(|s| s.id));
+        for found in backend.unreadable(op, locked)? {
             match found.id {
                 Some(id) => drop(kept.insert(id)),
                 // It may be a guard, of anything.
@@ -240,7 +247,7 @@ pub(crate) fn drop_strays(parts: &Parts, locked: &mut LockedWorkspace) -> Result
             }
         }
     }
-    Ok(locked.drop_displaced_but(&kept)?)
+    Ok(locked.drop_displaced_but(op, &kept)?)
 }
 
 /// Deletes an artifact: first what says that it is there, so that no row is without content.
@@ -375,8 +382,13 @@ impl<'a> Upkeep<'a> {
     }
 
     /// What is to be forgotten, oldest first.
-    fn due(&self, locked: &LockedWorkspace, options: &GcOptions) -> Result<Vec<SnapshotId>, Error> {
-        let unreadable = self.unreadable(locked)?;
+    fn due(
+        &self,
+        op: &Operation,
+        locked: &LockedWorkspace,
+        options: &GcOptions,
+    ) -> Result<Vec<SnapshotId>, Error> {
+        let unreadable = self.unreadable(op, locked)?;
         let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
         let candidates: Vec<&SnapshotRow> = self.snapshots.iter().filter(readable).collect();
         let now = self.parts.now();
@@ -387,7 +399,7 @@ impl<'a> Upkeep<'a> {
             .into_iter()
             .collect();
         if let Some(retention) = &options.retention {
-            due.extend(self.past_retention(locked, retention, now)?);
+            due.extend(self.past_retention(op, locked, retention, now)?);
         }
         let oldest_first = self.snapshots.iter().rev().map(|row| &row.snapshot.id);
         Ok(oldest_first
@@ -399,10 +411,11 @@ impl<'a> Upkeep<'a> {
     /// What would be forgotten. Nothing is.
     fn foretold(
         mut self,
+        op: &Operation,
         locked: &LockedWorkspace,
         options: &GcOptions,
     ) -> Result<GcOutcome, Error> {
-        let due = self.due(locked, options)?;
+        let due = self.due(op, locked, options)?;
         self.outcome.dry_run = true;
         self.outcome.kept = (self.snapshots.len() - due.len()) as u64;
         self.outcome.forgotten = due;
@@ -413,13 +426,14 @@ impl<'a> Upkeep<'a> {
     /// The snapshots that cannot be read.
     pub(crate) fn unreadable(
         &self,
+        op: &Operation,
         locked: &LockedWorkspace,
     ) -> Result<HashSet<SnapshotId>, Error> {
         let mut ids = HashSet::new();
         for backend in backends::backends(self.parts) {
             ids.extend(
                 backend
-                    .unreadable(locked)?
+                    .unreadable(op, locked)?
                     .into_iter()
                     .filter_map(|found| found.id),
             );
@@ -428,10 +442,14 @@ impl<'a> Upkeep<'a> {
     }
 
     /// Forgets the snapshots that are not whole, and what cannot be read as one.
-    fn forget_damaged(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    fn forget_damaged(
+        &mut self,
+        op: &Operation,
+        locked: &mut LockedWorkspace,
+    ) -> Result<(), Error> {
         let mut newer = HashSet::new();
         for backend in backends::backends(self.parts) {
-            let found = backend.unreadable(locked)?.into_iter();
+            let found = backend.unreadable(op, locked)?.into_iter();
             newer.extend(
                 found
                     .filter(|found| found.is_newer)
@@ -446,24 +464,24 @@ impl<'a> Upkeep<'a> {
                 continue;
             }
             let backend = backends::backend_of(self.parts, kind)?;
-            let proof = verify::proof(&*backend, locked, &row.snapshot)?;
+            let proof = verify::proof(op, &*backend, locked, &row.snapshot)?;
             match proof.problems.is_empty() || newer.contains(id) {
                 true => {}
                 false if claim.is_some() => self.outcome.damaged_pinned.push(id.clone()),
                 false => damaged.push(id.clone()),
             }
         }
-        self.forget(locked, damaged)?;
+        self.forget(op, locked, damaged)?;
         for backend in backends::backends(self.parts) {
             let of_nobody: Vec<String> = backend
-                .unreadable(locked)?
+                .unreadable(op, locked)?
                 .into_iter()
                 .filter(|found| !found.is_newer)
                 .filter(|found| found.id.as_ref().is_none_or(|id| !self.claims.hold(id)))
                 .map(|found| found.name)
                 .collect();
             if !of_nobody.is_empty() {
-                backend.forget_unreadable(locked, &of_nobody)?;
+                backend.forget_unreadable(op, locked, &of_nobody)?;
             }
         }
         Ok(())
@@ -528,6 +546,7 @@ impl<'a> Upkeep<'a> {
     /// what could not be removed there: with them it would be forgotten whose it is.
     fn release(
         &mut self,
+        op: &Operation,
         locked: &mut LockedWorkspace,
         mut ids: Vec<SnapshotId>,
     ) -> Result<Vec<SnapshotId>, Error> {
@@ -545,7 +564,7 @@ impl<'a> Upkeep<'a> {
         }
         let earlier = safety::earlier_tags(self.parts)?;
         for backend in backends::backends(self.parts) {
-            let released = backend.release_safety_refs(locked, &guards, &earlier)?;
+            let released = backend.release_safety_refs(op, locked, &guards, &earlier)?;
             let refs = &mut self.outcome.safety_refs;
             refs.removed.extend(released.removed);
             for kept in released.kept {
@@ -565,10 +584,11 @@ impl<'a> Upkeep<'a> {
     /// has when this ends half way is removed by whoever looks next.
     pub(crate) fn forget(
         &mut self,
+        op: &Operation,
         locked: &mut LockedWorkspace,
         ids: Vec<SnapshotId>,
     ) -> Result<(), Error> {
-        let ids = self.release(locked, ids)?;
+        let ids = self.release(op, locked, ids)?;
         let mut by_kind = BTreeMap::<&'static str, (BackendKind, Vec<SnapshotId>)>::new();
         for row in self.snapshots.iter().rev() {
             if ids.contains(&row.snapshot.id) {
@@ -581,7 +601,7 @@ impl<'a> Upkeep<'a> {
             let mut changes = vec![Change::ForgetSnapshots(ids.clone())];
             changes.extend(self.telling(locked, &ids, &[])?);
             self.parts.writer.commit_blocking(changes)?;
-            backends::backend_of(self.parts, kind)?.forget(locked, &ids)?;
+            backends::backend_of(self.parts, kind)?.forget(op, locked, &ids)?;
             self.snapshots.retain(|row| !ids.contains(&row.snapshot.id));
         }
         self.outcome.forgotten.extend(ids);
@@ -621,13 +641,17 @@ impl<'a> Upkeep<'a> {
     }
 
     /// Frees the space of what nobody needs any more.
-    pub(crate) fn collect(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    pub(crate) fn collect(
+        &mut self,
+        op: &Operation,
+        locked: &mut LockedWorkspace,
+    ) -> Result<(), Error> {
         self.outcome.unreadable.clear();
         for backend in backends::backends(self.parts) {
-            let unreadable = backend.unreadable(locked)?;
+            let unreadable = backend.unreadable(op, locked)?;
             let problems = unreadable.into_iter().map(|found| found.problem);
             self.outcome.unreadable.extend(problems);
-            match backend.collect(locked) {
+            match backend.collect(op, locked) {
                 // What cannot be read is named already.
                 Err(error @ StoreError::VersionTooNew { .. }) => {
                     if self.outcome.unreadable.is_empty() {
@@ -666,7 +690,12 @@ impl<'a> Upkeep<'a> {
     }
 
     /// Forgets the oldest, one after the other, until what is left fits.
-    fn shrink(&mut self, locked: &mut LockedWorkspace, quota: u64) -> Result<(), Error> {
+    fn shrink(
+        &mut self,
+        op: &Operation,
+        locked: &mut LockedWorkspace,
+        quota: u64,
+    ) -> Result<(), Error> {
         while self.outcome.used_bytes > quota {
             if self.remove_orphan(locked)? {
                 self.note_used_bytes(locked)?;
@@ -696,8 +725,8 @@ impl<'a> Upkeep<'a> {
                     ),
                 ));
             };
-            self.forget(locked, vec![oldest])?;
-            self.collect(locked)?;
+            self.forget(op, locked, vec![oldest])?;
+            self.collect(op, locked)?;
         }
         Ok(())
     }
@@ -707,6 +736,7 @@ impl Upkeep<'_> {
     /// The snapshots that the retention lets go of, oldest first.
     pub(crate) fn past_retention(
         &self,
+        op: &Operation,
         locked: &LockedWorkspace,
         options: &RetentionOptions,
         now: Timestamp,
@@ -720,7 +750,7 @@ impl Upkeep<'_> {
             // Without a look at the store.
             return Ok(Vec::new());
         }
-        let unreadable = self.unreadable(locked)?;
+        let unreadable = self.unreadable(op, locked)?;
         let readable = |row: &&SnapshotRow| !unreadable.contains(&row.snapshot.id);
         let readable: Vec<&SnapshotRow> = all.into_iter().filter(readable).collect();
         refuse_contradicting_dates(&readable, now)?;

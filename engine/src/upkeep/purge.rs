@@ -8,9 +8,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ContentId, ErrorKind, FoundContent, Interrupt, KeptContent, Label,
-    LockedWorkspace, PatchText, PathError, Problem, Proof, PurgeTarget, SnapshotId, Workspace,
-    printable,
+    BackendKind, ContentId, ErrorKind, FoundContent, KeptContent, Label, LockedWorkspace,
+    Operation, PatchText, PathError, Problem, Proof, PurgeTarget, SnapshotId, Workspace, printable,
 };
 
 use crate::actors::Parts;
@@ -101,10 +100,10 @@ pub(crate) async fn plan(
 ) -> Result<PurgePlan, Error> {
     let parts = core.parts.clone();
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     core.parts
         .blocking
-        .run(move || search(&parts, &opened.workspace, &target, &interrupt))
+        .run(move || search(&op, &parts, &opened.workspace, &target))
         .await?
 }
 
@@ -121,14 +120,14 @@ pub(crate) async fn purge(
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
     let wish = Wish::of(core, &opened.options);
-    let interrupt = wish.interrupt();
+    let op = wish.operation();
     let locking = RunLock::acquire(&workspace, WHAT, patience, &parts.blocking);
     let lock = wish.wait_for(locking, "waiting for its turn").await?;
     turn::work_while_wanted(core, &workspace, WHAT, patience, &wish, move |locked| {
         let _lock = lock;
-        interrupt.during(|| adoption::adopt(&parts, locked, adoption::Untold::Tell))?;
-        let plan = search(&parts, locked, &target, &interrupt)?;
-        let outcome = carry_out(&parts, locked, plan)?;
+        adoption::adopt(&op, &parts, locked, adoption::Untold::Tell)?;
+        let plan = search(&op, &parts, locked, &target)?;
+        let outcome = carry_out(&op.to_its_end(), &parts, locked, plan)?;
         tell(&parts, locked, &outcome)?;
         Ok(outcome)
     })
@@ -137,14 +136,14 @@ pub(crate) async fn purge(
 
 /// Finds everything that a purge of `target` concerns, which must be something. Blocks.
 fn search(
+    op: &Operation,
     parts: &Parts,
     workspace: &Workspace,
     target: &PurgeTarget,
-    interrupt: &Interrupt,
 ) -> Result<PurgePlan, Error> {
-    let looked = interrupt.during(|| look(parts, workspace, target, interrupt));
+    let looked = look(op, parts, workspace, target);
     // However deep it was noticed, this is what it means.
-    if let Some(refused) = wish::refusal(interrupt, "it was searched for") {
+    if let Some(refused) = wish::refusal(op, "it was searched for") {
         return Err(refused);
     }
     let plan = looked?;
@@ -180,6 +179,7 @@ fn tell(parts: &Parts, locked: &LockedWorkspace, outcome: &PurgeOutcome) -> Resu
 /// In the order in which nothing can be read that is not wholly there: each step may be repeated, and
 /// after the first nobody is handed the content any more.
 fn carry_out(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     plan: PurgePlan,
@@ -187,17 +187,17 @@ fn carry_out(
     let before = stored_bytes(parts, locked)?;
     let mut proof = Proof::default();
     for backend in backends::backends(parts) {
-        let found = backend.purge(locked, &plan.contents, parts.now())?;
+        let found = backend.purge(op, locked, &plan.contents, parts.now())?;
         // Both look at what restores displaced.
         proof.displaced = 0;
         proof = proof.and(found);
     }
-    gc::drop_strays(parts, locked)?;
+    gc::drop_strays(op, parts, locked)?;
     remove_patches(parts, &plan)?;
     let backups_removed = remove_backups(parts)?;
     parts.writer.commit_blocking(vec![Change::Scrub])?;
     let mut artifacts = Artifacts::default();
-    artifacts.look(parts, &plan.contents, &Interrupt::never())?;
+    artifacts.look(op, parts, &plan.contents)?;
     proof.unproven.extend(artifacts.unreadable);
     for key in artifacts.with_content {
         let problem = Problem::new(format!("artifact {key}"), "it came back meanwhile");
@@ -216,10 +216,10 @@ fn carry_out(
 
 /// Finds everything that a purge of `target` concerns. Blocks.
 fn look(
+    op: &Operation,
     parts: &Parts,
     workspace: &Workspace,
     target: &PurgeTarget,
-    interrupt: &Interrupt,
 ) -> Result<PurgePlan, Error> {
     let rows = parts
         .reader
@@ -235,7 +235,7 @@ fn look(
         let known: Vec<ContentId> = also.iter().copied().collect();
         let mut all = Vec::new();
         for backend in &backends {
-            let found = backend.find_content(workspace, target, &known)?;
+            let found = backend.find_content(op, workspace, target, &known)?;
             for content in &found.contents {
                 also.insert(content.id);
                 also.extend(content.other_id);
@@ -278,14 +278,14 @@ fn look(
         && plan.kept.is_empty()
     {
         // Of a guard that is forgotten the files may be there that its restore displaced.
-        let displaced = workspace.find_displaced(id)?;
+        let displaced = workspace.find_displaced(op, id)?;
         plan.bytes = displaced.contents.iter().filter_map(|c| c.bytes).sum();
         plan.contents = displaced.contents;
         plan.unreadable.extend(displaced.unreadable);
     }
     plan.runs = runs_with(parts, workspace, &digits_of(&plan.contents))?;
     let mut artifacts = Artifacts::default();
-    artifacts.look(parts, &plan.contents, interrupt)?;
+    artifacts.look(op, parts, &plan.contents)?;
     plan.artifacts = artifacts.with_content;
     Ok(plan)
 }
@@ -402,9 +402,9 @@ impl Artifacts {
     /// Reads every artifact. Blocks.
     fn look(
         &mut self,
+        op: &Operation,
         parts: &Parts,
         contents: &[FoundContent],
-        interrupt: &Interrupt,
     ) -> Result<(), Error> {
         let digits = digits_of(contents);
         let ids = contents.iter().flat_map(|c| [Some(c.id), c.other_id]);
@@ -419,7 +419,7 @@ impl Artifacts {
             self.unreadable.push(problem);
         }
         for artifact in list.artifacts {
-            if interrupt.check().is_err() {
+            if op.check().is_err() {
                 // Who asked says what that means.
                 return Ok(());
             }

@@ -1,6 +1,6 @@
 //! What an engine does about what a dead one left, before it takes work of its own.
 
-use stillframe_backends::ErrorKind;
+use stillframe_backends::{ErrorKind, Operation};
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -78,7 +78,7 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         &opened.workspace,
         "recovery",
         patience,
-        move |locked| adopt(&parts, locked, Untold::Tell),
+        move |locked| adopt(&Operation::unbounded(), &parts, locked, Untold::Tell),
     )
     .await
 }

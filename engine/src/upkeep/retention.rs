@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_backends::{
-    ErrorKind, Interrupt, LockedWorkspace, SnapshotId, Workspace, open_regular,
+    ErrorKind, Interrupt, LockedWorkspace, Operation, SnapshotId, Workspace, open_regular,
 };
 
 use crate::actors::Parts;
@@ -82,7 +82,7 @@ pub(crate) async fn apply(
     }
     let what = "the retention";
     let applied = turn::work(core, &workspace, what, Duration::ZERO, move |locked| {
-        carry_out(&parts, locked, &options)
+        carry_out(&Operation::unbounded(), &parts, locked, &options)
     });
     match applied.await {
         // Whoever is at work there applies it, or the next one.
@@ -92,6 +92,7 @@ pub(crate) async fn apply(
 }
 
 fn carry_out(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     options: &RetentionOptions,
@@ -99,7 +100,7 @@ fn carry_out(
     let now = parts.now();
     note_look(locked, now);
     let mut upkeep = Upkeep::read(parts, locked)?;
-    let due = upkeep.past_retention(locked, options, now)?;
+    let due = upkeep.past_retention(op, locked, options, now)?;
     if due.is_empty() {
         return Ok(RetentionOutcome::Nothing);
     }
@@ -112,9 +113,9 @@ fn carry_out(
         Some(begins_at) if now < begins_at => Ok(RetentionOutcome::Nothing),
         Some(_) => {
             upkeep.measure(locked)?;
-            upkeep.forget(locked, due)?;
-            let interrupt = Interrupt::after(PATIENCE);
-            let is_cut_short = match interrupt.during(|| upkeep.collect(locked)) {
+            upkeep.forget(op, locked, due)?;
+            let op = op.cancelled_by(&Interrupt::after(PATIENCE));
+            let is_cut_short = match upkeep.collect(&op, locked) {
                 Err(e) if e.kind() == ErrorKind::Timeout => true,
                 collected => {
                     collected?;

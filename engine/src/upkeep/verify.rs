@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Problem, RelPath, Snapshot, SnapshotId, StateDir, StoreError,
-    Verification, Workspace,
+    Backend, BackendKind, ErrorKind, Operation, Problem, RelPath, Snapshot, SnapshotId, StateDir,
+    StoreError, Verification, Workspace,
 };
 
 use crate::actors::Parts;
@@ -112,20 +112,21 @@ impl StoreVerdicts {
 /// Looks at every snapshot of a workspace: those that the log has, newest first, then what the stores have
 /// beside them. Blocks.
 pub(crate) fn snapshots(
+    op: &Operation,
     backends: &[Arc<dyn Backend>],
     workspace: &Workspace,
     logged: Vec<Snapshot>,
 ) -> Result<StoreVerdicts, Error> {
     let mut known: HashSet<SnapshotId> = logged.iter().map(|s| s.id.clone()).collect();
     let mut store = Vec::new();
-    let mut snapshots = prove(backends, workspace, &logged, &mut store)?;
+    let mut snapshots = prove(op, backends, workspace, &logged, &mut store)?;
     let mut of_nobody = Vec::new();
     for backend in backends {
-        let mut beside = backend.list(workspace)?;
+        let mut beside = backend.list(op, workspace)?;
         beside.retain(|snapshot| known.insert(snapshot.id.clone()));
-        let beside = prove(backends, workspace, &beside, &mut store)?;
+        let beside = prove(op, backends, workspace, &beside, &mut store)?;
         snapshots.extend(beside.into_iter().rev());
-        for found in backend.unreadable(workspace)? {
+        for found in backend.unreadable(op, workspace)? {
             match found.id {
                 // It is named as a snapshot.
                 Some(id) if known.contains(&id) => {}
@@ -150,6 +151,7 @@ pub(crate) fn snapshots(
 
 /// Proves snapshots, and answers in their order. What is wrong beside them in a store goes to `store`, once.
 fn prove(
+    op: &Operation,
     backends: &[Arc<dyn Backend>],
     workspace: &Workspace,
     snapshots: &[Snapshot],
@@ -160,7 +162,7 @@ fn prove(
         let own = snapshots.iter().enumerate();
         let own = own.filter(|(_, snapshot)| snapshot.backend == backend.kind());
         let (places, own): (Vec<usize>, Vec<&Snapshot>) = own.unzip();
-        let found = backend.verify_all(workspace, &own);
+        let found = backend.verify_all(op, workspace, &own);
         for ((place, snapshot), found) in places.into_iter().zip(own).zip(found) {
             let found = proof_of(snapshot, found)?;
             for problem in found.beside {
@@ -190,21 +192,26 @@ fn nobody_knows(snapshot: &Snapshot) -> SnapshotVerdict {
 }
 
 /// Looks at every snapshot of a workspace that the log has, and at what the stores have beside them. Blocks.
-pub(crate) fn logged(parts: &Parts, workspace: &Workspace) -> Result<StoreVerdicts, Error> {
+pub(crate) fn logged(
+    op: &Operation,
+    parts: &Parts,
+    workspace: &Workspace,
+) -> Result<StoreVerdicts, Error> {
     let rows = parts
         .reader
         .read_blocking(|store| store.snapshots(workspace.id()))?;
     let logged = rows.into_iter().map(|row| row.snapshot).collect();
-    snapshots(&backends::backends(parts), workspace, logged)
+    snapshots(op, &backends::backends(parts), workspace, logged)
 }
 
 /// What the store is found to have of a snapshot; that it met damage is what a proof is to find out.
 pub(crate) fn proof(
+    op: &Operation,
     backend: &dyn Backend,
     workspace: &Workspace,
     snapshot: &Snapshot,
 ) -> Result<Verification, Error> {
-    proof_of(snapshot, backend.verify(workspace, snapshot))
+    proof_of(snapshot, backend.verify(op, workspace, snapshot))
 }
 
 fn proof_of(
@@ -235,7 +242,7 @@ pub fn verify_without_log(
     let state_dir = StateDir::open(state_dir)?;
     let workspace = Workspace::open_known(&workspace.path, &state_dir)?;
     let backends = [BackendKind::Git, BackendKind::Hash].map(stillframe_backends::backend_of);
-    let found = snapshots(&backends, &workspace, Vec::new())?;
+    let found = snapshots(&Operation::unbounded(), &backends, &workspace, Vec::new())?;
     Ok(VerifyOutcome {
         snapshots: found.snapshots,
         store: found.store,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use stillframe_backends::{ErrorKind, SnapshotId, Workspace};
+use stillframe_backends::{ErrorKind, Operation, SnapshotId, Workspace};
 use stillframe_backends::{Label, LockedWorkspace, Owner, Snapshot, SnapshotOptions};
 
 use crate::actors::Parts;
@@ -44,6 +44,7 @@ pub(crate) enum Untold {
 /// store says is its own: one that was taken meanwhile stays the newest. One that a clean-up had taken off the
 /// log and not come to remove goes now.
 pub(crate) fn adopt(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     untold: Untold,
@@ -52,7 +53,7 @@ pub(crate) fn adopt(
     let is_found = |snapshot: &&Snapshot| !known.contains(&snapshot.id);
     let mut all = Vec::new();
     for backend in backends::backends(parts) {
-        let held = backend.list(locked)?;
+        let held = backend.list(op, locked)?;
         let forgotten = match held.iter().any(|snapshot| is_found(&snapshot)) {
             true => forgotten_by_clean_ups(parts, locked)?,
             false => HashSet::new(),
@@ -65,7 +66,7 @@ pub(crate) fn adopt(
         let (served, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(has_served);
         if !served.is_empty() {
             let ids: Vec<SnapshotId> = served.into_iter().map(|s| s.id).collect();
-            backend.forget(locked, &ids)?;
+            backend.forget(op, locked, &ids)?;
         }
         all = in_one_order(all, kept);
     }
@@ -90,9 +91,9 @@ pub(crate) fn adopt(
         let later = all.iter().skip_while(|s| s.id != guard.id).skip(1);
         rows.extend(match (begun, &*later.collect::<Vec<_>>()) {
             (Some(begun), _) => restore_record::recovered(parts, locked, guard, &begun, None)?,
-            (None, []) => best_effort(untold_restore(parts, locked, guard, None)),
+            (None, []) => best_effort(untold_restore(op, parts, locked, guard, None)),
             (None, [after]) if after.label == Label::AFTER => {
-                best_effort(untold_restore(parts, locked, guard, Some(after)))
+                best_effort(untold_restore(op, parts, locked, guard, Some(after)))
             }
             // Others came after it, so it is not what an undo would mean.
             (None, _) => Vec::new(),
@@ -126,10 +127,14 @@ pub(crate) fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snap
 
 /// As [`adopt`] where log and store are out of step: some of the log was lost. Whoever does anything with the
 /// workspace begins with that, so that what comes next is the newest.
-pub(crate) fn adopt_unlisted(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
-    let adopted = match holdings::is_in_step(parts, locked) {
+pub(crate) fn adopt_unlisted(
+    op: &Operation,
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+) -> Result<(), Error> {
+    let adopted = match holdings::is_in_step(op, parts, locked) {
         Ok(true) => Ok(()),
-        Ok(false) => adopt(parts, locked, Untold::Tell),
+        Ok(false) => adopt(op, parts, locked, Untold::Tell),
         Err(e) => Err(e),
     };
     match adopted {
@@ -145,6 +150,7 @@ pub(crate) fn adopt_unlisted(parts: &Parts, locked: &mut LockedWorkspace) -> Res
 /// The operation that `guard` was taken for, with `after` for its outcome: what it was compared with
 /// when it had ended, or else the workspace as it is.
 pub(crate) fn untold_restore(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     guard: &Snapshot,
@@ -162,13 +168,13 @@ pub(crate) fn untold_restore(
     let backend = backends::backend_of(parts, guard.backend)?;
     let taken = match after {
         Some(_) => None,
-        None => Some(backend.snapshot(locked, &options)?),
+        None => Some(backend.snapshot(op, locked, &options)?),
     };
     let after = after.or(taken.as_ref()).expect("one of them is there");
     if after.same_content(guard) {
         // It ended before it changed anything: to take it back would be to take back nothing.
         if let Some(taken) = taken {
-            backend.forget(locked, &[taken.id])?;
+            backend.forget(op, locked, &[taken.id])?;
         }
         return Ok(Vec::new());
     }

@@ -1,6 +1,8 @@
 //! A capture, and what the log is told of it.
 
-use stillframe_backends::{Backend, LockedWorkspace, Snapshot, SnapshotOptions, Workspace};
+use stillframe_backends::{
+    Backend, LockedWorkspace, Operation, Snapshot, SnapshotOptions, Workspace,
+};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -15,18 +17,29 @@ use crate::state::snapshot_name::{self, SnapshotName};
 /// The label of a capture that is only made to be compared with, and forgotten at once.
 pub(crate) const NOW: &str = "now";
 
-/// Takes a snapshot, and returns once it, its row and its event are durable. `fence`: what has to hold for
-/// the latter two.
+/// Whose a snapshot is in the log.
+pub(crate) struct Whose<'a> {
+    pub(crate) session_id: &'a SessionId,
+    pub(crate) run_id: Option<&'a RunId>,
+    /// What has to hold for its row and its event to be written.
+    pub(crate) fence: Option<Change>,
+}
+
+/// Takes a snapshot, and returns once it, its row and its event are durable.
 pub(crate) fn capture(
+    op: &Operation,
     parts: &Parts,
     locked: &LockedWorkspace,
     backend: &dyn Backend,
     options: &SnapshotOptions,
-    session_id: &SessionId,
-    run_id: Option<&RunId>,
-    fence: Option<Change>,
+    whose: Whose<'_>,
 ) -> Result<Snapshot, Error> {
-    let snapshot = backend.snapshot(locked, options)?;
+    let Whose {
+        session_id,
+        run_id,
+        fence,
+    } = whose;
+    let snapshot = backend.snapshot(op, locked, options)?;
     let log = log_of(parts, locked, &snapshot, session_id, run_id);
     keep(parts, fence.into_iter().chain(log).collect())?;
     Ok(snapshot)
@@ -35,13 +48,14 @@ pub(crate) fn capture(
 /// Takes a snapshot as [`capture`] does, unless nothing differs from the newest that is no guard: then that one is the
 /// answer, and the other is not kept.
 pub(crate) fn capture_if_changed(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     backend: &dyn Backend,
     options: &SnapshotOptions,
     session_id: &SessionId,
 ) -> Result<TakenSnapshot, Error> {
-    let snapshot = backend.snapshot(locked, options)?;
+    let snapshot = backend.snapshot(op, locked, options)?;
     let latest = SnapshotName::Latest(0);
     let latest = parts
         .reader
@@ -50,12 +64,12 @@ pub(crate) fn capture_if_changed(
         // Where that cannot be found out, what was captured is kept.
         latest.backend == snapshot.backend
             && backend
-                .is_unchanged(locked, latest, &snapshot)
+                .is_unchanged(op, locked, latest, &snapshot)
                 .unwrap_or(false)
     };
     if let Some(latest) = latest.ok().map(|row| row.snapshot).filter(is_unchanged) {
         if backend
-            .forget(locked, std::slice::from_ref(&snapshot.id))
+            .forget(op, locked, std::slice::from_ref(&snapshot.id))
             .is_err()
         {
             parts.lock.leave_work();

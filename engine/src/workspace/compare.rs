@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};
 
-use stillframe_backends::{Diff, DiffOptions, PathError, Snapshot, Workspace};
+use stillframe_backends::{Diff, DiffOptions, Operation, PathError, Snapshot, Workspace};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -12,6 +12,7 @@ use crate::workspace::backends::backend_of;
 /// Compares two snapshots. The whole patch, if one is asked for, is in a file without a name, which
 /// is at its start.
 pub(crate) fn compare(
+    op: &Operation,
     parts: &Parts,
     workspace: &Workspace,
     from: &Snapshot,
@@ -26,11 +27,11 @@ pub(crate) fn compare(
     }
     let backend = backend_of(parts, from.backend)?;
     if !options.capture_patch {
-        let diff = backend.diff(workspace, from, to, options, &mut io::sink())?;
+        let diff = backend.diff(op, workspace, from, to, options, &mut io::sink())?;
         return Ok((diff, None));
     }
     let (diff, patch) = spooled(parts, |out| {
-        Ok(backend.diff(workspace, from, to, options, out)?)
+        Ok(backend.diff(op, workspace, from, to, options, out)?)
     })?;
     let lacks_patch = !diff.has_patch && diff.files_changed > 0;
     Ok((diff, (!lacks_patch).then_some(patch)))

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use stillframe_backends::{
-    Backend, BackendKind, CommitError, CommitOutcome, ErrorKind, LockedWorkspace,
+    Backend, BackendKind, CommitError, CommitOutcome, ErrorKind, LockedWorkspace, Operation,
 };
 
 use crate::actors::Parts;
@@ -83,7 +83,7 @@ pub(crate) fn carry_out(
         Err(NotApplied::Never(e)) => return Err(fail(parts, effect, session_id, e, occasion)),
     };
     let (at, run_id, step_id) = (parts.now(), &effect.run_id, &effect.step_id);
-    let record = match backend.commit_info(locked, &commit) {
+    let record = match backend.commit_info(&Operation::unbounded(), locked, &commit) {
         Ok(info) => CommitRecord::of_git(info, run_id, Some(step_id), at),
         // It is made, whatever cannot be read of what it replaced.
         Err(e) => {
@@ -144,8 +144,10 @@ fn apply(
     occasion: &Occasion,
 ) -> Result<(String, bool), NotApplied> {
     let mut apply = || match occasion {
-        Occasion::Step(_) | Occasion::Recovery => backend.apply_commit(locked, &effect.intent),
-        Occasion::TooLate => backend.adopt_commit(locked, &effect.intent),
+        Occasion::Step(_) | Occasion::Recovery => {
+            backend.apply_commit(&Operation::unbounded(), locked, &effect.intent)
+        }
+        Occasion::TooLate => backend.adopt_commit(&Operation::unbounded(), locked, &effect.intent),
     };
     let applied = match apply() {
         // Whatever was in the way may have been there for a moment.

@@ -1,6 +1,6 @@
 //! Finishing what a crash interrupted in a workspace.
 
-use stillframe_backends::{ErrorKind, LockedWorkspace, Recovery, SnapshotId};
+use stillframe_backends::{ErrorKind, LockedWorkspace, Operation, Recovery, SnapshotId};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub(crate) fn is_for_later(kind: ErrorKind) -> bool {
 pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
     let mut is_discarded = false;
     for backend in backends::backends(parts) {
-        let recovery = backend.recover(locked)?;
+        let recovery = backend.recover(&Operation::unbounded(), locked)?;
         for guard in &recovery.rolled_forward {
             finished(parts, locked, guard, &recovery)?;
         }
@@ -64,7 +64,7 @@ pub(crate) fn tell_untold(
         // Its journal waits for a directory that comes back.
         return Ok(());
     }
-    adopt(parts, locked, Untold::Leave)?;
+    adopt(&Operation::unbounded(), parts, locked, Untold::Leave)?;
     let guard = parts
         .reader
         .read_blocking(|store| store.snapshot(&begun.guard))?;
@@ -95,7 +95,7 @@ pub(crate) fn finished(
         Some(_) => Untold::Leave,
         None => Untold::Tell,
     };
-    adopt(parts, locked, untold)?;
+    adopt(&Operation::unbounded(), parts, locked, untold)?;
     if let (Some(begun), Some(row)) = (begun, find(guard)?.1) {
         let changes =
             restore_record::recovered(parts, locked, &row.snapshot, &begun, Some(recovery))?;

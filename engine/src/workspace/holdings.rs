@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use stillframe_backends::{Holdings, Snapshot, SnapshotId, Workspace};
+use stillframe_backends::{Holdings, Operation, Snapshot, SnapshotId, Workspace};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -17,10 +17,14 @@ use crate::workspace::backends;
 use crate::workspace::capture::NOW;
 
 /// Whether a look tells of nothing that only the log or only a store has. Blocks; reads no snapshot.
-pub(crate) fn is_in_step(parts: &Parts, workspace: &Workspace) -> Result<bool, Error> {
+pub(crate) fn is_in_step(
+    op: &Operation,
+    parts: &Parts,
+    workspace: &Workspace,
+) -> Result<bool, Error> {
     let mut holdings = Vec::new();
     for backend in backends::backends(parts) {
-        holdings.push(backend.holdings(workspace)?);
+        holdings.push(backend.holdings(op, workspace)?);
     }
     let agree = parts
         .reader
@@ -59,13 +63,17 @@ fn agree(
 
 /// The snapshots that the stores of a workspace hold and the log does not have, in no order. One that was only made to
 /// be compared with is none. Blocks; where log and stores are in step nothing is read.
-pub(crate) fn unlisted(parts: &Parts, workspace: &Workspace) -> Result<Vec<Snapshot>, Error> {
-    if is_in_step(parts, workspace)? {
+pub(crate) fn unlisted(
+    op: &Operation,
+    parts: &Parts,
+    workspace: &Workspace,
+) -> Result<Vec<Snapshot>, Error> {
+    if is_in_step(op, parts, workspace)? {
         return Ok(Vec::new());
     }
     let mut held = Vec::new();
     for backend in backends::backends(parts) {
-        held.extend(backend.list(workspace)?);
+        held.extend(backend.list(op, workspace)?);
     }
     // After the stores: what somebody publishes meanwhile has its row, or is seen by who comes next.
     let known = known(parts, workspace)?;

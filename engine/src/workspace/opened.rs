@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Interrupt, Label, Owner, Snapshot, SnapshotOptions, Strategy,
+    Backend, BackendKind, ErrorKind, Label, Operation, Owner, Snapshot, SnapshotOptions, Strategy,
     Workspace,
 };
 
@@ -63,7 +63,6 @@ impl Opened {
         label: Label,
         session_id: &SessionId,
         run_id: Option<&RunId>,
-        interrupt: Interrupt,
     ) -> SnapshotOptions {
         // What a run or a part of it left is captured however much it is.
         let left = [
@@ -80,8 +79,7 @@ impl Opened {
             })
             .ignore(self.options.ignore.clone())
             .retain_content(self.options.retain_content)
-            .watch(self.options.watch)
-            .interrupt(interrupt);
+            .watch(self.options.watch);
         options.include = self.options.include.clone();
         options.max_untracked_file_bytes = self.options.max_untracked_file_bytes;
         if !is_closing {
@@ -133,7 +131,7 @@ pub(crate) fn see_as_much_as(
     workspace: &Workspace,
     snapshot: &Snapshot,
 ) -> Result<(), Error> {
-    let rules = backend.rules_of(workspace, snapshot)?;
+    let rules = backend.rules_of(&Operation::unbounded(), workspace, snapshot)?;
     // Zero is no limit.
     options.max_untracked_file_bytes = match rules.max_untracked_file_bytes {
         Some(0) => 0,

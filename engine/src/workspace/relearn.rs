@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stillframe_backends::{ErrorKind, Workspace};
+use stillframe_backends::{ErrorKind, Operation, Workspace};
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -20,7 +20,7 @@ impl Core {
             return Ok(());
         }
         let (parts, asked) = (self.parts.clone(), workspace.clone());
-        let unlisted = move || holdings::unlisted(&parts, &asked);
+        let unlisted = move || holdings::unlisted(&Operation::unbounded(), &parts, &asked);
         match self.parts.blocking.run(unlisted).await? {
             Ok(unlisted) if unlisted.is_empty() => return Ok(()),
             // Whoever needs that store meets it.

@@ -2,7 +2,7 @@
 
 use stillframe_backends::ref_commands::is_symbolic;
 use stillframe_backends::{
-    Backend, DiffOptions, Interrupt, Label, LockedWorkspace, RefChange, RepositoryRestore,
+    Backend, DiffOptions, Label, LockedWorkspace, Operation, RefChange, RepositoryRestore,
     RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot, SnapshotId, Workspace,
 };
 
@@ -34,6 +34,7 @@ pub(crate) struct Restoring {
 /// What it is about is on record before it begins, so that recovery can tell of one that it
 /// finishes.
 pub(crate) fn restore(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     backend: &dyn Backend,
@@ -57,27 +58,37 @@ pub(crate) fn restore(
     let fence = restoring.hold.as_ref().map(Hold::fence);
     let changes = fence.into_iter().chain([change]).collect();
     parts.writer.commit_blocking(changes)?;
-    let mut outcome = match backend.restore(locked, goal, options) {
+    let mut outcome = match backend.restore(op, locked, goal, options) {
         Ok(outcome) => outcome,
         Err(e) => {
             // The guard may be in the store. The error of the restore is the one to tell.
-            if not_finished(parts, locked, &begun, &e).is_err() {
+            let op = &op.to_its_end();
+            if not_finished(op, parts, locked, &begun, &e).is_err() {
                 parts.lock.leave_work();
             }
             return Err(e.into());
         }
     };
+    // It is done, and what follows puts it on record.
+    let op = &op.to_its_end();
     if restoring.repository {
         // Beside the restore, which is done: the next one, or a clean-up, moves what is still there.
         let tags = safety::move_tags(parts, locked, backend).unwrap_or_default();
         outcome.moved_tags = tags.moved;
     }
     // Beside the restore too. The run's own comparison names them all.
-    let left = refs_left(parts, locked, options, restoring.purpose, &outcome.result);
+    let left = refs_left(
+        op,
+        parts,
+        locked,
+        options,
+        restoring.purpose,
+        &outcome.result,
+    );
     outcome.refs_left = left.unwrap_or_default();
     if !outcome.refs_left.is_empty() {
-        outcome.objects_gone = backend.objects_gone(locked, &ids_before(&outcome.refs_left));
-        outcome.taken_elsewhere = backend.taken_elsewhere(locked);
+        outcome.objects_gone = backend.objects_gone(op, locked, &ids_before(&outcome.refs_left));
+        outcome.taken_elsewhere = backend.taken_elsewhere(op, locked);
     }
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]
@@ -108,13 +119,14 @@ fn ids_before(changes: &[RefChange]) -> Vec<&str> {
 /// The refs that are not as they were before what a rollback or an undo with the repository took back. After an undo,
 /// those that still are as that left them: what others did since is theirs. HEAD and its branch are the restore's.
 fn refs_left(
+    op: &Operation,
     parts: &Parts,
     workspace: &Workspace,
     options: &RestoreOptions,
     purpose: RestorePurpose,
     result: &Snapshot,
 ) -> Result<Vec<RefChange>, Error> {
-    let changed = |before, to| refs_changed(parts, workspace, before, to);
+    let changed = |before, to| refs_changed(op, parts, workspace, before, to);
     match (purpose, &options.repository) {
         (RestorePurpose::Rollback, RepositoryRestore::Rollback { before, .. }) => {
             changed(before, result)
@@ -146,6 +158,7 @@ fn is_left(change: &mut RefChange, now: &[RefChange]) -> bool {
 
 /// The refs but for HEAD that differ between two snapshots which kept them. No file is read for it.
 fn refs_changed(
+    op: &Operation,
     parts: &Parts,
     workspace: &Workspace,
     before: &Snapshot,
@@ -153,7 +166,7 @@ fn refs_changed(
 ) -> Result<Vec<RefChange>, Error> {
     let mut options = DiffOptions::default();
     options.max_compared_bytes = 0;
-    let (diff, _) = compare::compare(parts, workspace, before, to, &options)?;
+    let (diff, _) = compare::compare(op, parts, workspace, before, to, &options)?;
     let others = diff.refs.into_iter().filter(|change| change.name != "HEAD");
     Ok(others.collect())
 }
@@ -178,13 +191,9 @@ pub(crate) fn go_back(
     opened: &Opened,
     way: WayBack,
 ) -> Result<RestoreOutcome, Error> {
-    let guard = opened.snapshot_options(
-        parts,
-        Label::GUARD,
-        &way.session_id,
-        Some(&way.hold.run_id),
-        Interrupt::never(),
-    );
+    let op = &Operation::unbounded();
+    let guard =
+        opened.snapshot_options(parts, Label::GUARD, &way.session_id, Some(&way.hold.run_id));
     let (before, after, run_id) = (way.before, way.after, way.hold.run_id.to_string());
     let to = before.id.clone();
     let (goal, repository) = match way.purpose {
@@ -226,11 +235,12 @@ pub(crate) fn go_back(
         _ => guard,
     };
     let options = RestoreOptions::new(guard).repository(repository);
-    restore(parts, locked, backend, &goal, &options, &restoring)
+    restore(op, parts, locked, backend, &goal, &options, &restoring)
 }
 
 /// Writes down what there is of a restore that failed.
 fn not_finished(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     begun: &RestoreRow,
@@ -241,7 +251,7 @@ fn not_finished(
         RestoreError::Closing(_) => Untold::Tell,
         _ => Untold::Leave,
     };
-    adoption::adopt(parts, locked, untold)?;
+    adoption::adopt(op, parts, locked, untold)?;
     if !error.touched() {
         let change = Change::EndRestore(begun.guard.clone());
         parts.writer.commit_blocking(vec![change])?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use stillframe_backends::{
-    DiffOptions, Label, LockedWorkspace, Owner, Recovery, RelPath, SkipReason, Snapshot,
+    DiffOptions, Label, LockedWorkspace, Operation, Owner, Recovery, RelPath, SkipReason, Snapshot,
     SnapshotId, SnapshotOptions, Workspace,
 };
 
@@ -145,7 +145,7 @@ pub(crate) fn recovered(
         .since(guard.id.clone())
         .retain_content(true);
     let backend = backends::backend_of(parts, guard.backend)?;
-    let result = backend.snapshot(locked, &options)?;
+    let result = backend.snapshot(&Operation::unbounded(), locked, &options)?;
 
     let wanted = differing(parts, locked, guard, &target)?;
     let left = differing(parts, locked, &result, &target)?;
@@ -158,7 +158,7 @@ pub(crate) fn recovered(
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
     if recovery.is_none() && is_as_before {
         // It ended before it changed anything: to take it back would be to take back nothing.
-        backend.forget(locked, &[result.id])?;
+        backend.forget(&Operation::unbounded(), locked, &[result.id])?;
         return Ok(vec![Change::EndRestore(begun.guard.clone())]);
     }
     let skipped = recovery.map_or(Vec::new(), |r| r.skipped.clone());
@@ -202,7 +202,14 @@ pub(crate) fn differing(
 ) -> Result<BTreeSet<RelPath>, Error> {
     let mut options = DiffOptions::default();
     options.capture_patch = false;
-    let (diff, _) = compare::compare(parts, workspace, from, to, &options)?;
+    let (diff, _) = compare::compare(
+        &Operation::unbounded(),
+        parts,
+        workspace,
+        from,
+        to,
+        &options,
+    )?;
     let modes = diff.permissions_changed.into_iter().map(|mode| mode.path);
     let directories = diff.directories_added.into_iter();
     Ok(diff

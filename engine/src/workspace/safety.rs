@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stillframe_backends::{
-    Backend, EarlierTag, LockedWorkspace, MovedTag, MovedTags, Problem, SnapshotId,
+    Backend, EarlierTag, LockedWorkspace, MovedTag, MovedTags, Operation, Problem, SnapshotId,
 };
 
 use crate::actors::Parts;
@@ -41,7 +41,7 @@ pub(crate) fn move_tags(
     if tags.is_empty() {
         return Ok(MovedTags::default());
     }
-    Ok(backend.move_safety_tags(locked, &earlier_tags(parts)?)?)
+    Ok(backend.move_safety_tags(&Operation::unbounded(), locked, &earlier_tags(parts)?)?)
 }
 
 /// The tags that restores of an earlier version made, as the log has them. Reads the events of all restores.

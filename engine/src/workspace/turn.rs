@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use stillframe_backends::{ErrorKind, Interrupt, LockedWorkspace, Workspace, printable};
+use stillframe_backends::{ErrorKind, LockedWorkspace, Operation, Workspace, printable};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -31,13 +31,12 @@ pub(crate) async fn work<T: Send + 'static>(
     patience: Duration,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let never = Interrupt::never();
     in_turn(
         core,
         workspace,
         what,
         patience,
-        never,
+        Operation::unbounded(),
         std::future::pending(),
         work,
     )
@@ -54,13 +53,12 @@ pub(crate) async fn work_while_wanted<T: Send + 'static>(
     wish: &Wish,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let interrupt = wish.interrupt();
     in_turn(
         core,
         workspace,
         what,
         patience,
-        interrupt,
+        wish.operation(),
         wish.told(),
         work,
     )
@@ -72,7 +70,7 @@ async fn in_turn<T: Send + 'static>(
     workspace: &Workspace,
     what: &'static str,
     patience: Duration,
-    interrupt: Interrupt,
+    op: Operation,
     told: impl Future<Output = ()>,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -80,10 +78,10 @@ async fn in_turn<T: Send + 'static>(
     let deadline = Instant::now() + patience.min(MAX_PATIENCE);
     let step = {
         let (parts, workspace) = (core.parts.clone(), workspace.clone());
-        let interrupt = interrupt.clone();
+        let op = op.clone();
         move || {
             let patience = deadline.saturating_duration_since(Instant::now());
-            let step = AssertUnwindSafe(|| locked(&parts, workspace, patience, &interrupt, work));
+            let step = AssertUnwindSafe(|| locked(&op, &parts, workspace, patience, work));
             catch_unwind(step).unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()))
         }
     };
@@ -117,7 +115,7 @@ async fn in_turn<T: Send + 'static>(
             },
             () = &mut told => {
                 if claim.take_back().is_some() {
-                    let refused = wish::refusal(&interrupt, WAITING);
+                    let refused = wish::refusal(&op, WAITING);
                     return Err(refused.expect("who was told has cancelled it"));
                 }
             }
@@ -151,21 +149,21 @@ const WAITING: &str = "waiting for the workspace";
 
 /// Locks the workspace, finishes what a crash interrupted there, and does `work`.
 fn locked<T>(
+    op: &Operation,
     parts: &Parts,
     workspace: Workspace,
     patience: Duration,
-    interrupt: &Interrupt,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error>,
 ) -> Result<T, Error> {
     parts.lock.note_workspace(workspace.disk_path())?;
-    let locked = interrupt.during(|| workspace.lock(patience));
-    let mut locked = match (locked, wish::refusal(interrupt, WAITING)) {
+    let locked = workspace.lock(op, patience);
+    let mut locked = match (locked, wish::refusal(op, WAITING)) {
         (Ok(locked), _) => locked,
         // Somebody has it, and it was not waited for to the end.
         (Err(e), Some(refused)) if e.kind() == ErrorKind::Busy => return Err(refused),
         (Err(e), _) => return Err(e.into()),
     };
     crate::workspace::finish::finish(parts, &mut locked)?;
-    crate::workspace::adoption::adopt_unlisted(parts, &mut locked)?;
+    crate::workspace::adoption::adopt_unlisted(&op.to_its_end(), parts, &mut locked)?;
     work(&mut locked)
 }

@@ -1,6 +1,6 @@
 //! A wish of the host's that an operation should stop, as work that blocks heeds it.
 
-use stillframe_backends::Interrupt;
+use stillframe_backends::{Interrupt, Operation};
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::core::Core;
@@ -50,8 +50,8 @@ impl Wish {
     }
 
     /// For work that blocks.
-    pub(crate) fn interrupt(&self) -> Interrupt {
-        self.interrupt.clone()
+    pub(crate) fn operation(&self) -> Operation {
+        Operation::unbounded().cancelled_by(&self.interrupt)
     }
 
     /// Ends once somebody wants the operation to stop. That its time is up is no such wish: to wait for a
@@ -69,7 +69,7 @@ impl Wish {
         tokio::select! {
             biased;
             came = waiting => came,
-            () = self.told() => Err(refusal(&self.interrupt, doing)
+            () = self.told() => Err(refusal(&self.operation(), doing)
                 .expect("who was told has cancelled it")),
         }
     }
@@ -81,9 +81,9 @@ impl Drop for Wish {
     }
 }
 
-/// Why work that heeds `interrupt` is to stop, if it is, beside what it was doing.
-pub(crate) fn refusal(interrupt: &Interrupt, doing: &str) -> Option<Error> {
-    let interrupted = interrupt.check().err()?;
+/// Why an operation is to stop, if it is, beside what it was doing.
+pub(crate) fn refusal(op: &Operation, doing: &str) -> Option<Error> {
+    let interrupted = op.check().err()?;
     let message = format!("{interrupted}, while {doing}; nothing was touched");
     Some(Error::new(interrupted.kind(), message))
 }

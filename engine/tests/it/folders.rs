@@ -1,5 +1,5 @@
-//! What the source of the engine shows: its folders import one another one way, a run ends in one
-//! place, and documents have types.
+//! What the source of the engine shows: its folders import one another one way, a run ends in one place, and documents have
+//! types.
 
 use std::fs;
 use std::path::{Path, PathBuf};

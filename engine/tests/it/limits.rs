@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stillframe::backends::{PurgeTarget, RelPath, StateDir, Workspace};
+use stillframe::backends::{Operation, PurgeTarget, RelPath, StateDir, Workspace};
 use stillframe::{
     CancellationToken, CommandAdapter, DiffRequest, Engine, EngineOptions, Error, ErrorKind,
     GcOptions, Label, RestoreRequest, RunOptions, WorkspaceOptions,
@@ -120,7 +120,7 @@ async fn who_waits_for_a_workspace_need_not_wait_to_the_end_of_its_patience() {
     let state = StateDir::open(place.state()).unwrap();
     let held = Workspace::open(place.path(), &state)
         .unwrap()
-        .lock(Duration::from_secs(10))
+        .lock(&Operation::unbounded(), Duration::from_secs(10))
         .unwrap();
     let begun = Instant::now();
     let stop = CancellationToken::new();

@@ -11,6 +11,7 @@ use stillframe::{
 };
 
 use crate::support::{Gate, Host, Work, all, die_in_the_middle_of, on_a_runtime};
+use stillframe::backends::Operation;
 
 async fn leave_a_run_at_work(host: &Host) {
     let (engine, session) = host.session().await;
@@ -253,7 +254,9 @@ fn wait_for_the_death_of_all(host: &Host) {
 fn locked_by_another(host: &Host) -> stillframe::backends::LockedWorkspace {
     let state = stillframe::backends::StateDir::open(host.state()).unwrap();
     let workspace = stillframe::backends::Workspace::open(host.path(), &state).unwrap();
-    workspace.lock(Duration::from_secs(20)).unwrap()
+    workspace
+        .lock(&Operation::unbounded(), Duration::from_secs(20))
+        .unwrap()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use stillframe::backends::{StateDir, Workspace};
+use stillframe::backends::{Operation, StateDir, Workspace};
 use stillframe::{
     AdapterError, AdapterOutput, Engine, ErrorKind, EventType, PhaseRecord, Rerun, RestoreStatus,
     RetryPolicy, RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, SessionStatus,
@@ -1217,7 +1217,9 @@ fn a_run_is_not_cancelled_under_whoever_is_at_work_in_its_workspace() {
         // As an owner that stands still in the middle of a restore or a commit.
         let state = StateDir::open(host.state()).unwrap();
         let at_work = Workspace::open(host.path(), &state).unwrap();
-        let at_work = at_work.lock(Duration::from_secs(1)).unwrap();
+        let at_work = at_work
+            .lock(&Operation::unbounded(), Duration::from_secs(1))
+            .unwrap();
         let (engine, session) = host.session().await;
         let busy = engine.cancel_run(&id()).await.unwrap_err();
         assert_eq!(busy.kind(), ErrorKind::Busy, "its own engine is gone");

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe::backends::{
-    Backend, CaptureRules, DiffError, LockedWorkspace, Recovery, RestoreError, RestoreGoal,
-    RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
-    Workspace,
+    Backend, CaptureRules, DiffError, LockedWorkspace, Operation, Recovery, RestoreError,
+    RestoreGoal, RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
+    Verification, Why, Workspace,
 };
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
@@ -299,6 +299,7 @@ impl Backend for Double {
 
     fn snapshot(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
@@ -308,7 +309,7 @@ impl Backend for Double {
             self.watched.lock().unwrap().push(label.to_owned());
         }
         self.stand_at(label);
-        options.interrupt.check()?;
+        op.check()?;
         if label == "panic" {
             panic!("the backend is broken");
         }
@@ -319,15 +320,16 @@ impl Backend for Double {
                 actual: 1,
             });
         }
-        self.inner.snapshot(workspace, options)
+        self.inner.snapshot(op, workspace, options)
     }
 
-    fn list(&self, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
-        self.inner.list(workspace)
+    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+        self.inner.list(op, workspace)
     }
 
     fn diff(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         from: &Snapshot,
         to: &Snapshot,
@@ -338,21 +340,23 @@ impl Backend for Double {
         if self.is_failing("diff") {
             return Err(DiffError::InvalidOptions("the test wants it".to_owned()));
         }
-        self.inner.diff(workspace, from, to, options, patch)
+        self.inner.diff(op, workspace, from, to, options, patch)
     }
 
     fn plan(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError> {
         self.check_recovered();
-        self.inner.plan(workspace, goal, options)
+        self.inner.plan(op, workspace, goal, options)
     }
 
     fn restore(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         goal: &RestoreGoal,
         options: &RestoreOptions,
@@ -373,64 +377,73 @@ impl Backend for Double {
         if self.is_failing("guard") {
             return Err(RestoreError::Guard(failure()));
         }
-        let outcome = self.inner.restore(workspace, goal, options)?;
+        let outcome = self.inner.restore(op, workspace, goal, options)?;
         if self.is_failing("closing") {
             return Err(RestoreError::Closing(failure()));
         }
         Ok(outcome)
     }
 
-    fn recover(&self, workspace: &mut LockedWorkspace) -> Result<Recovery, RestoreError> {
+    fn recover(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+    ) -> Result<Recovery, RestoreError> {
         self.recoveries.fetch_add(1, Ordering::Relaxed);
-        let mut recovery = self.inner.recover(workspace)?;
+        let mut recovery = self.inner.recover(op, workspace)?;
         recovery.rolled_forward = std::mem::take(&mut self.rolled_forward.lock().unwrap());
         Ok(recovery)
     }
 
     fn why(
         &self,
+        op: &Operation,
         workspace: &LockedWorkspace,
         path: &RelPath,
         options: &SnapshotOptions,
     ) -> Result<Why, SnapshotError> {
-        self.inner.why(workspace, path, options)
+        self.inner.why(op, workspace, path, options)
     }
 
     fn why_in(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
         path: &RelPath,
     ) -> Result<Why, StoreError> {
-        self.inner.why_in(workspace, snapshot, path)
+        self.inner.why_in(op, workspace, snapshot, path)
     }
 
     fn rules_of(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<CaptureRules, StoreError> {
-        self.inner.rules_of(workspace, snapshot)
+        self.inner.rules_of(op, workspace, snapshot)
     }
 
     fn verify(
         &self,
+        op: &Operation,
         workspace: &Workspace,
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError> {
-        self.inner.verify(workspace, snapshot)
+        self.inner.verify(op, workspace, snapshot)
     }
 
     fn forget(
         &self,
+        op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
     ) -> Result<(), StoreError> {
-        self.inner.forget(workspace, ids)
+        self.inner.forget(op, workspace, ids)
     }
 
-    fn collect(&self, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
-        self.inner.collect(workspace)
+    fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
+        self.inner.collect(op, workspace)
     }
 
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {

@@ -18,8 +18,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use stillframe_backends::{
     Backend, Diff, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, OmissionReason,
-    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot,
-    SnapshotOptions, StateDir, Strategy, Workspace, backend_of, detect,
+    Operation, Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
+    Snapshot, SnapshotOptions, StateDir, Strategy, Workspace, backend_of, detect,
 };
 use tempfile::TempDir;
 
@@ -133,7 +133,7 @@ impl TestBackend {
         let state = StateDir::open(directory.path().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
-        let workspace = Some(workspace.lock(PATIENCE).unwrap());
+        let workspace = Some(workspace.lock(&Operation::unbounded(), PATIENCE).unwrap());
         Self {
             directory,
             workspace,
@@ -179,7 +179,9 @@ impl TestBackend {
 
     fn snapshot(&self) -> Snapshot {
         let options = self.options(Label::MANUAL);
-        self.backend.snapshot(self.workspace(), &options).unwrap()
+        self.backend
+            .snapshot(&Operation::unbounded(), self.workspace(), &options)
+            .unwrap()
     }
 
     fn try_restore(
@@ -189,7 +191,12 @@ impl TestBackend {
     ) -> Result<RestoreOutcome, RestoreError> {
         let options = change(RestoreOptions::new(self.options(Label::GUARD)));
         let backend = self.backend.clone();
-        backend.restore(self.workspace_mut(), goal, &options)
+        backend.restore(
+            &Operation::unbounded(),
+            self.workspace_mut(),
+            goal,
+            &options,
+        )
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> RestoreOutcome {
@@ -200,12 +207,22 @@ impl TestBackend {
     fn diff(&self, from: &Snapshot, to: &Snapshot) -> Diff {
         let options = DiffOptions::default();
         self.backend
-            .diff(self.workspace(), from, to, &options, &mut Vec::new())
+            .diff(
+                &Operation::unbounded(),
+                self.workspace(),
+                from,
+                to,
+                &options,
+                &mut Vec::new(),
+            )
             .unwrap()
     }
 
     fn assert_whole(&self, snapshot: &Snapshot) {
-        let found = self.backend.verify(self.workspace(), snapshot).unwrap();
+        let found = self
+            .backend
+            .verify(&Operation::unbounded(), self.workspace(), snapshot)
+            .unwrap();
         assert!(found.is_restorable(), "{found:?}");
     }
 }
@@ -409,7 +426,7 @@ pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut 
     let options = RestoreOptions::new(test.options(Label::GUARD));
     let plan = |test: &TestBackend| {
         test.backend
-            .plan(test.workspace(), &goal, &options)
+            .plan(&Operation::unbounded(), test.workspace(), &goal, &options)
             .unwrap()
     };
     let first = plan(test);
@@ -417,7 +434,10 @@ pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut 
     assert_eq!(plan(test).id, first.id, "nothing has moved");
     assert_eq!(view::times(&test.root()), before);
     assert_eq!(
-        test.backend.list(test.workspace()).unwrap().len(),
+        test.backend
+            .list(&Operation::unbounded(), test.workspace())
+            .unwrap()
+            .len(),
         1,
         "nothing was published"
     );
@@ -487,7 +507,12 @@ pub fn what_was_ignored_since_is_put_back_with_its_present_bytes_in_the_guard(
     let options = RestoreOptions::new(guard);
     let backend = test.backend.clone();
     let outcome = backend
-        .restore(test.workspace_mut(), &all_of(&snapshot), &options)
+        .restore(
+            &Operation::unbounded(),
+            test.workspace_mut(),
+            &all_of(&snapshot),
+            &options,
+        )
         .unwrap();
     assert_eq!(test.read("notes"), "old\n");
     test.restore(&outcome.guard);
@@ -505,14 +530,22 @@ pub fn a_snapshot_is_invisible(test: &mut TestBackend) {
 pub fn a_snapshot_is_listed_as_it_was_returned(test: &mut TestBackend) {
     let label = Label::new("before the \"big\" change\t\u{1f642}");
     let options = test.options(label.clone());
-    let first = test.backend.snapshot(test.workspace(), &options).unwrap();
+    let first = test
+        .backend
+        .snapshot(&Operation::unbounded(), test.workspace(), &options)
+        .unwrap();
     let mut options = test.options(Label::BEFORE);
     options.captured_at = Timestamp::from_second(1).unwrap();
-    let second = test.backend.snapshot(test.workspace(), &options).unwrap();
+    let second = test
+        .backend
+        .snapshot(&Operation::unbounded(), test.workspace(), &options)
+        .unwrap();
     assert_eq!(first.label, label);
     assert_eq!(first.id.as_str().len(), 37);
     assert_eq!(
-        test.backend.list(test.workspace()).unwrap(),
+        test.backend
+            .list(&Operation::unbounded(), test.workspace())
+            .unwrap(),
         [first, second],
         "oldest first"
     );
@@ -539,11 +572,13 @@ pub fn an_edit_of_the_same_size_is_seen(test: &mut TestBackend) {
 
 pub fn an_id_names_one_snapshot_for_ever(test: &mut TestBackend) {
     let options = test.options(Label::MANUAL);
-    test.backend.snapshot(test.workspace(), &options).unwrap();
+    test.backend
+        .snapshot(&Operation::unbounded(), test.workspace(), &options)
+        .unwrap();
     test.write("kept", "changed\n");
     let error = test
         .backend
-        .snapshot(test.workspace(), &options)
+        .snapshot(&Operation::unbounded(), test.workspace(), &options)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidOptions, "{error}");
 }
@@ -596,7 +631,14 @@ pub fn diff_of_a_snapshot_with_itself_is_empty(test: &mut TestBackend) {
     let options = DiffOptions::with_patch();
     let diff = test
         .backend
-        .diff(test.workspace(), &snapshot, &snapshot, &options, &mut patch)
+        .diff(
+            &Operation::unbounded(),
+            test.workspace(),
+            &snapshot,
+            &snapshot,
+            &options,
+            &mut patch,
+        )
         .unwrap();
     assert_eq!(
         (diff.files_changed, diff.has_patch, patch.len()),
@@ -690,6 +732,7 @@ pub fn diff_with_a_limit_of_zero_is_refused(test: &mut TestBackend) {
     let error = test
         .backend
         .diff(
+            &Operation::unbounded(),
             test.workspace(),
             &snapshot,
             &snapshot,
@@ -705,7 +748,10 @@ pub fn why_gives_the_reason_for_any_path(test: &mut TestBackend) {
     test.write("made/a", "x\n");
     let mut options = test.options(Label::MANUAL);
     options.ignore.paths = vec!["made".to_owned()];
-    let snapshot = test.backend.snapshot(test.workspace(), &options).unwrap();
+    let snapshot = test
+        .backend
+        .snapshot(&Operation::unbounded(), test.workspace(), &options)
+        .unwrap();
     for (name, captured, reason) in [
         ("kept", true, None),
         ("large", false, Some("too_large")),
@@ -714,11 +760,21 @@ pub fn why_gives_the_reason_for_any_path(test: &mut TestBackend) {
     ] {
         let now = test
             .backend
-            .why(test.workspace(), &path(name), &options)
+            .why(
+                &Operation::unbounded(),
+                test.workspace(),
+                &path(name),
+                &options,
+            )
             .unwrap();
         let then = test
             .backend
-            .why_in(test.workspace(), &snapshot, &path(name))
+            .why_in(
+                &Operation::unbounded(),
+                test.workspace(),
+                &snapshot,
+                &path(name),
+            )
             .unwrap();
         for why in [now, then] {
             assert_eq!(why.captured, captured, "{name}: {why:?}");
@@ -735,30 +791,37 @@ pub fn why_gives_the_reason_for_any_path(test: &mut TestBackend) {
         }
     }
     assert_eq!(
-        test.backend.list(test.workspace()).unwrap().len(),
+        test.backend
+            .list(&Operation::unbounded(), test.workspace())
+            .unwrap()
+            .len(),
         1,
         "asking publishes nothing"
     );
 }
 
 pub fn a_capture_that_is_stopped_publishes_nothing(test: &mut TestBackend) {
-    let options = test
-        .options(Label::MANUAL)
-        .interrupt(Interrupt::after(Duration::ZERO));
+    let options = test.options(Label::MANUAL);
+    let late = Operation::unbounded().cancelled_by(&Interrupt::after(Duration::ZERO));
     let error = test
         .backend
-        .snapshot(test.workspace(), &options)
+        .snapshot(&late, test.workspace(), &options)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     let interrupt = Interrupt::never();
     interrupt.cancel();
-    let options = test.options(Label::MANUAL).interrupt(interrupt);
+    let cancelled = Operation::unbounded().cancelled_by(&interrupt);
     let error = test
         .backend
-        .snapshot(test.workspace(), &options)
+        .snapshot(&cancelled, test.workspace(), &options)
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
-    assert!(test.backend.list(test.workspace()).unwrap().is_empty());
+    assert!(
+        test.backend
+            .list(&Operation::unbounded(), test.workspace())
+            .unwrap()
+            .is_empty()
+    );
     test.snapshot();
 }
 
@@ -769,11 +832,19 @@ pub fn a_forgotten_snapshot_is_gone_and_the_others_are_whole(test: &mut TestBack
     let backend = test.backend.clone();
     for _ in 0..2 {
         backend
-            .forget(test.workspace_mut(), std::slice::from_ref(&first.id))
+            .forget(
+                &Operation::unbounded(),
+                test.workspace_mut(),
+                std::slice::from_ref(&first.id),
+            )
             .unwrap();
     }
-    backend.collect(test.workspace_mut()).unwrap();
-    let listed = backend.list(test.workspace()).unwrap();
+    backend
+        .collect(&Operation::unbounded(), test.workspace_mut())
+        .unwrap();
+    let listed = backend
+        .list(&Operation::unbounded(), test.workspace())
+        .unwrap();
     assert_eq!(listed, std::slice::from_ref(&second));
     test.assert_whole(&second);
     let error = test
@@ -795,13 +866,22 @@ pub fn collecting_frees_what_nobody_needs(test: &mut TestBackend) {
     let forget = test.snapshot();
     test.remove("noise");
     let backend = test.backend.clone();
-    backend.collect(test.workspace_mut()).unwrap();
+    backend
+        .collect(&Operation::unbounded(), test.workspace_mut())
+        .unwrap();
     let before = backend.store_bytes(test.workspace()).unwrap();
     backend
-        .forget(test.workspace_mut(), std::slice::from_ref(&forget.id))
+        .forget(
+            &Operation::unbounded(),
+            test.workspace_mut(),
+            std::slice::from_ref(&forget.id),
+        )
         .unwrap();
     assert!(
-        backend.collect(test.workspace_mut()).unwrap() > 0,
+        backend
+            .collect(&Operation::unbounded(), test.workspace_mut())
+            .unwrap()
+            > 0,
         "bytes were freed"
     );
     let after = backend.store_bytes(test.workspace()).unwrap();
@@ -817,7 +897,7 @@ pub fn a_snapshot_taken_by_one_instance_is_read_by_another(test: &mut TestBacken
     test.workspace = None;
     let state = StateDir::open(test.directory.path().join("state")).unwrap();
     let workspace = Workspace::open(root, &state).unwrap();
-    test.workspace = Some(workspace.lock(PATIENCE).unwrap());
+    test.workspace = Some(workspace.lock(&Operation::unbounded(), PATIENCE).unwrap());
     test.backend = backend_of(snapshot.backend);
     test.restore(&snapshot);
     assert_eq!(test.read("kept"), "one\n");
@@ -827,13 +907,17 @@ pub fn recovery_with_nothing_to_do_does_nothing(test: &mut TestBackend) {
     let before = view::times(&test.root());
     let backend = test.backend.clone();
     for _ in 0..2 {
-        let recovery = backend.recover(test.workspace_mut()).unwrap();
+        let recovery = backend
+            .recover(&Operation::unbounded(), test.workspace_mut())
+            .unwrap();
         assert_eq!(recovery, Recovery::default());
     }
     let snapshot = test.snapshot();
     test.restore(&snapshot);
     assert_eq!(
-        backend.recover(test.workspace_mut()).unwrap(),
+        backend
+            .recover(&Operation::unbounded(), test.workspace_mut())
+            .unwrap(),
         Recovery::default()
     );
     assert_eq!(view::times(&test.root()), before);
@@ -846,13 +930,23 @@ pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
     let state = test.workspace().state().clone();
     let mut other = Workspace::open(other, &state)
         .unwrap()
-        .lock(PATIENCE)
+        .lock(&Operation::unbounded(), PATIENCE)
         .unwrap();
-    assert!(test.backend.list(&other).unwrap().is_empty());
+    assert!(
+        test.backend
+            .list(&Operation::unbounded(), &other)
+            .unwrap()
+            .is_empty()
+    );
     let options = RestoreOptions::new(test.options(Label::GUARD));
     let error = test
         .backend
-        .restore(&mut other, &all_of(&snapshot), &options)
+        .restore(
+            &Operation::unbounded(),
+            &mut other,
+            &all_of(&snapshot),
+            &options,
+        )
         .unwrap_err();
     assert!(!error.touched(), "{error}");
     assert_eq!(view::worktree(other.disk_path()).paths().len(), 0);
@@ -862,7 +956,7 @@ pub fn of_two_who_want_the_lock_one_is_told_who_has_it(test: &mut TestBackend) {
     let again = || {
         Workspace::open(Path::new(&test.root()), test.workspace().state())
             .unwrap()
-            .lock(Duration::ZERO)
+            .lock(&Operation::unbounded(), Duration::ZERO)
     };
     let error = again().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use stillframe_backends::{
-    Backend, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, RelPath, RepositoryRestore,
-    RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot, SnapshotId,
-    SnapshotOptions, StateDir, Strategy, Workspace, detect,
+    Backend, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, Operation, RelPath,
+    RepositoryRestore, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, Snapshot,
+    SnapshotId, SnapshotOptions, StateDir, Strategy, Workspace, detect,
 };
 
 use crate::TestWorkspace;
@@ -28,6 +28,11 @@ use crate::view::{self, View};
 
 /// No operation on a worktree of this size takes as long.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An operation that is cancelled where it takes longer than it may.
+fn in_time() -> Operation {
+    Operation::unbounded().cancelled_by(&Interrupt::after(PATIENCE))
+}
 
 /// What a run must not tell anybody.
 const SECRET: &str = "canary-5ecret-of-the-user";
@@ -178,7 +183,11 @@ impl History {
             let neighbour = Neighbour::new(&ws.base().join("neighbour"), &state)?;
             let workspace = Workspace::open(ws.root(), &state)?;
             let backend = detect(&workspace, strategy)?.backend;
-            Ok((neighbour, backend, workspace.lock(Duration::from_secs(5))?))
+            Ok((
+                neighbour,
+                backend,
+                workspace.lock(&Operation::unbounded(), Duration::from_secs(5))?,
+            ))
         };
         let (neighbour, backend, locked) = open().map_err(|error| error.to_string())?;
         Ok(Self {
@@ -347,9 +356,7 @@ impl History {
     }
 
     fn options(&self, label: Label) -> SnapshotOptions {
-        SnapshotOptions::new(label, Timestamp::UNIX_EPOCH)
-            .retain_content(true)
-            .interrupt(Interrupt::after(PATIENCE))
+        SnapshotOptions::new(label, Timestamp::UNIX_EPOCH).retain_content(true)
     }
 
     fn locked(&mut self) -> &mut LockedWorkspace {
@@ -367,7 +374,7 @@ impl History {
         let options = self.options(label);
         let snapshot = self.timed(|history| {
             let backend = Arc::clone(&history.backend);
-            backend.snapshot(history.locked(), &options)
+            backend.snapshot(&in_time(), history.locked(), &options)
         })?;
         self.told.push(snapshot.id.clone());
         Ok(snapshot)
@@ -385,7 +392,7 @@ impl History {
         let options = change(RestoreOptions::new(self.options(Label::GUARD)));
         let outcome = self.timed(|history| {
             let backend = Arc::clone(&history.backend);
-            backend.restore(history.locked(), &goal, &options)
+            backend.restore(&in_time(), history.locked(), &goal, &options)
         })?;
         self.told.push(outcome.guard.id.clone());
         if outcome.result.id != outcome.guard.id {
@@ -413,7 +420,7 @@ impl History {
                 continue;
             }
             let path = RelPath::new(path.to_vec())?;
-            let why = backend.why_in(&workspace, snapshot, &path)?;
+            let why = backend.why_in(&Operation::unbounded(), &workspace, snapshot, &path)?;
             captured += u64::from(why.captured);
             if !why.captured && snapshot.omissions.covers(&path).is_none() {
                 silent.push(why);
@@ -442,9 +449,9 @@ impl History {
         let state = StateDir::open(self.ws.base().join("other state"))?;
         let workspace = Workspace::open(&copy, &state)?;
         let backend = detect(&workspace, self.strategy)?.backend;
-        let locked = workspace.lock(Duration::from_secs(5))?;
+        let locked = workspace.lock(&Operation::unbounded(), Duration::from_secs(5))?;
         let options = self.options(Label::MANUAL);
-        let second = on_one_processor(|| backend.snapshot(&locked, &options))?;
+        let second = on_one_processor(|| backend.snapshot(&in_time(), &locked, &options))?;
         drop(locked);
         played.look(Invariant::Determinism, || {
             let of = |snapshot: &Snapshot| match snapshot.tree.clone() {
@@ -481,12 +488,17 @@ impl History {
         };
         let (backend, options) = (Arc::clone(&self.backend), self.options(Label::GUARD));
         let restore = RestoreOptions::new(options.clone());
-        let plan = backend.plan(self.locked(), &goal, &restore)?;
+        let plan = backend.plan(&in_time(), self.locked(), &goal, &restore)?;
         let edited = self.ws.root().join("edited meanwhile");
         fs::write(&edited, "by somebody else\n")?;
         let before = view::worktree(self.ws.root());
         let is_seen = backend
-            .why(self.locked(), &RelPath::new("edited meanwhile")?, &options)?
+            .why(
+                &Operation::unbounded(),
+                self.locked(),
+                &RelPath::new("edited meanwhile")?,
+                &options,
+            )?
             .captured;
         let answer = self.restore_with(first, |o| o.expected_plan(plan.id.clone()));
         let is_refused = match &answer {
@@ -559,7 +571,7 @@ impl History {
         let moved = self.tips_now();
         let options = self.options(Label::AFTER).since(first.id.clone());
         let backend = Arc::clone(&self.backend);
-        let after = backend.snapshot(self.locked(), &options)?;
+        let after = backend.snapshot(&in_time(), self.locked(), &options)?;
         self.told.push(after.id.clone());
         let rollback = RepositoryRestore::Rollback {
             before: first.clone(),
@@ -612,9 +624,16 @@ impl History {
         self.doing = "listing";
         let backend = Arc::clone(&self.backend);
         let workspace = Workspace::clone(self.locked());
-        let listed = backend.list(&workspace)?;
+        let listed = backend.list(&Operation::unbounded(), &workspace)?;
         let options = DiffOptions::default();
-        let diff = backend.diff(&workspace, first, first, &options, &mut io::sink())?;
+        let diff = backend.diff(
+            &Operation::unbounded(),
+            &workspace,
+            first,
+            first,
+            &options,
+            &mut io::sink(),
+        )?;
         played.look(Invariant::Monotony, || {
             let ids: BTreeSet<_> = listed.iter().map(|s| &s.id).collect();
             // A restore that was refused leaves its guard, and says nothing of it.
@@ -645,8 +664,12 @@ impl History {
         }
         let (backend, workspace) = (Arc::clone(&self.backend), Workspace::clone(self.locked()));
         let mut problems = Vec::new();
-        for snapshot in backend.list(&workspace)? {
-            problems.extend(backend.verify(&workspace, &snapshot)?.problems);
+        for snapshot in backend.list(&Operation::unbounded(), &workspace)? {
+            problems.extend(
+                backend
+                    .verify(&Operation::unbounded(), &workspace, &snapshot)?
+                    .problems,
+            );
         }
         self.restore(first)?;
         played.look(Invariant::Reachability, || {
@@ -667,14 +690,18 @@ impl History {
         self.doing = "collecting";
         let backend = Arc::clone(&self.backend);
         let forgotten = [guard.id.clone()];
-        backend.forget(self.locked(), &forgotten)?;
-        backend.collect(self.locked())?;
+        backend.forget(&Operation::unbounded(), self.locked(), &forgotten)?;
+        backend.collect(&Operation::unbounded(), self.locked())?;
         self.told.retain(|id| *id != guard.id);
         let workspace = Workspace::clone(self.locked());
         let mut problems = Vec::new();
-        let listed = backend.list(&workspace)?;
+        let listed = backend.list(&Operation::unbounded(), &workspace)?;
         for snapshot in &listed {
-            problems.extend(backend.verify(&workspace, snapshot)?.problems);
+            problems.extend(
+                backend
+                    .verify(&Operation::unbounded(), &workspace, snapshot)?
+                    .problems,
+            );
         }
         let told = self.told.clone();
         self.restore(first)?;
@@ -758,8 +785,10 @@ impl Neighbour {
         let backend = detect(&workspace, Strategy::Hash)?.backend;
         let options =
             SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH).retain_content(true);
-        let locked = workspace.clone().lock(Duration::from_secs(5))?;
-        let snapshot = backend.snapshot(&locked, &options)?;
+        let locked = workspace
+            .clone()
+            .lock(&Operation::unbounded(), Duration::from_secs(5))?;
+        let snapshot = backend.snapshot(&in_time(), &locked, &options)?;
         drop(locked);
         Ok(Self {
             workspace,
@@ -776,8 +805,10 @@ impl Neighbour {
         if let Some(lines) = view::difference(&self.files, &view::worktree(path)) {
             return Some(lines);
         }
-        let listed = self.backend.list(&self.workspace);
-        let verified = self.backend.verify(&self.workspace, &self.snapshot);
+        let listed = self.backend.list(&Operation::unbounded(), &self.workspace);
+        let verified =
+            self.backend
+                .verify(&Operation::unbounded(), &self.workspace, &self.snapshot);
         let is_whole = matches!(&verified, Ok(found) if found.problems.is_empty())
             && matches!(&listed, Ok(listed) if *listed == [self.snapshot.clone()])
             && self.times == view::times(path);

@@ -563,7 +563,10 @@ impl Engine {
     fn open(root: &Path, state: &Path, strategy: Strategy) -> Self {
         let state = StateDir::open(state).expect("the state directory can be made");
         let workspace = Workspace::open(root, &state).expect("it is a workspace");
-        let locked = workspace.clone().lock(DEADLINE).expect("nobody holds it");
+        let locked = workspace
+            .clone()
+            .lock(&stillframe_backends::Operation::unbounded(), DEADLINE)
+            .expect("nobody holds it");
         let backend = detect(&locked, strategy)
             .expect("it is a repository")
             .backend;
@@ -579,11 +582,19 @@ impl Engine {
     }
 
     fn snapshot(&mut self) -> Outcome {
-        let locked = match self.workspace.clone().lock(DEADLINE) {
+        let locked = match self
+            .workspace
+            .clone()
+            .lock(&stillframe_backends::Operation::unbounded(), DEADLINE)
+        {
             Ok(locked) => locked,
             Err(e) => return Outcome::failed(e.kind(), &e),
         };
-        match self.backend.snapshot(&locked, &options(Label::MANUAL)) {
+        match self.backend.snapshot(
+            &stillframe_backends::Operation::unbounded(),
+            &locked,
+            &options(Label::MANUAL),
+        ) {
             Ok(snapshot) => {
                 self.known.push(snapshot);
                 Outcome::done()
@@ -593,7 +604,11 @@ impl Engine {
     }
 
     fn restore(&mut self, snapshot: Snapshot) -> Outcome {
-        let mut locked = match self.workspace.clone().lock(DEADLINE) {
+        let mut locked = match self
+            .workspace
+            .clone()
+            .lock(&stillframe_backends::Operation::unbounded(), DEADLINE)
+        {
             Ok(locked) => locked,
             Err(e) => return Outcome::failed(e.kind(), &e),
         };
@@ -602,7 +617,12 @@ impl Engine {
             paths: Vec::new(),
         };
         let options = RestoreOptions::new(options(Label::GUARD));
-        match self.backend.restore(&mut locked, &goal, &options) {
+        match self.backend.restore(
+            &stillframe_backends::Operation::unbounded(),
+            &mut locked,
+            &goal,
+            &options,
+        ) {
             Ok(_) => Outcome::done(),
             Err(e) => Outcome::failed(e.kind(), &e),
         }
@@ -616,21 +636,32 @@ impl Engine {
         };
         let options = DiffOptions::default();
         let mut patch = Vec::new();
-        match self
-            .backend
-            .diff(&self.workspace, from, now, &options, &mut patch)
-        {
+        match self.backend.diff(
+            &stillframe_backends::Operation::unbounded(),
+            &self.workspace,
+            from,
+            now,
+            &options,
+            &mut patch,
+        ) {
             Ok(_) => Outcome::done(),
             Err(e) => Outcome::failed(e.kind(), &e),
         }
     }
 
     fn recover(&mut self) -> Outcome {
-        let mut locked = match self.workspace.clone().lock(DEADLINE) {
+        let mut locked = match self
+            .workspace
+            .clone()
+            .lock(&stillframe_backends::Operation::unbounded(), DEADLINE)
+        {
             Ok(locked) => locked,
             Err(e) => return Outcome::failed(e.kind(), &e),
         };
-        match self.backend.recover(&mut locked) {
+        match self
+            .backend
+            .recover(&stillframe_backends::Operation::unbounded(), &mut locked)
+        {
             Ok(_) => Outcome::done(),
             Err(e) => Outcome::failed(e.kind(), &e),
         }

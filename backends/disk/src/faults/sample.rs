@@ -67,16 +67,18 @@ fn is_by_chance(seed: u64, number: usize) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::super::{Effect, before, calls_of, effect};
+    use crate::faults::Effect;
+    use crate::operation::Operation;
+    use crate::trial::calls_of;
 
     /// An operation of 102 calls: 100 from one place, and one from each of two others.
-    fn work() {
+    fn work(op: &Operation) {
         let path = Path::new("a");
-        effect(Effect::Stage(path)).unwrap();
+        op.effect(Effect::Stage(path)).unwrap();
         for _ in 0..100 {
-            effect(Effect::Write(path)).unwrap();
+            op.effect(Effect::Write(path)).unwrap();
         }
-        before().unwrap();
+        op.before().unwrap();
     }
 
     #[test]

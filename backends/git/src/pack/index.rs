@@ -10,7 +10,8 @@ use sha1::{Digest as _, Sha1};
 use super::{CHECKSUM_BYTES, HEADER_BYTES, Packed};
 use crate::ObjectId;
 use crate::error::{PathError, printable};
-use crate::interrupt::{self, Pace};
+use crate::operation::Operation;
+use crate::pace::Pace;
 use crate::parallel::in_parts;
 use crate::store_error::StoreError;
 
@@ -145,11 +146,15 @@ impl PackIndex {
     ///
     /// Costs one pass over those parts of the index where many are wanted, and one read for each id
     /// where few are.
-    pub fn retain_missing(&self, wanted: &mut Vec<ObjectId>) -> Result<(), StoreError> {
+    pub fn retain_missing(
+        &self,
+        op: &Operation,
+        wanted: &mut Vec<ObjectId>,
+    ) -> Result<(), StoreError> {
         // A byte for each: they may be as many as a workspace has files.
         let are_found = in_parts(wanted, IDS_PER_THREAD, |part| {
             let mut is_found = vec![false; part.len()];
-            self.each_hit(part, &mut |at| is_found[at] = true)?;
+            self.each_hit(op, part, &mut |at| is_found[at] = true)?;
             Ok::<_, StoreError>(is_found)
         });
         let are_found: Vec<Vec<bool>> = are_found.into_iter().collect::<Result<_, _>>()?;
@@ -162,20 +167,24 @@ impl PackIndex {
     /// sorted and unique.
     pub fn each_hit(
         &self,
+        op: &Operation,
         wanted: &[ObjectId],
         hit: &mut dyn FnMut(usize),
     ) -> Result<(), StoreError> {
-        self.each_position(wanted, &mut |at, _| hit(at)).map(drop)
+        self.each_position(op, wanted, &mut |at, _| hit(at))
+            .map(drop)
     }
 
     /// As [`PackIndex::each_hit`], with where the object begins in the pack.
     pub fn each_offset(
         &self,
+        op: &Operation,
         wanted: &[ObjectId],
         hit: &mut dyn FnMut(usize, u64),
     ) -> Result<(), StoreError> {
         let mut found = Vec::new();
-        let opened = self.each_position(wanted, &mut |at, position| found.push((at, position)))?;
+        let opened =
+            self.each_position(op, wanted, &mut |at, position| found.push((at, position)))?;
         let this = opened.as_ref().unwrap_or(self);
         let mut words = Vec::new();
         let mut rest = found.as_slice();
@@ -200,6 +209,7 @@ impl PackIndex {
     /// opened for that, if its file was not open.
     fn each_position(
         &self,
+        op: &Operation,
         wanted: &[ObjectId],
         hit: &mut dyn FnMut(usize, u32),
     ) -> Result<Option<Self>, StoreError> {
@@ -211,7 +221,7 @@ impl PackIndex {
         let this = opened.as_ref().unwrap_or(self);
         let mut from = 0;
         let mut buffer = Vec::new();
-        let mut pace = Pace::default();
+        let mut pace = Pace::of(op);
         while let Some(first) = wanted.get(from) {
             let bucket = first.0[0];
             let to = from + wanted[from..].partition_point(|id| id.0[0] == bucket);
@@ -226,6 +236,7 @@ impl PackIndex {
                 }
             } else {
                 this.scan(
+                    op,
                     low,
                     high,
                     &wanted[from..to],
@@ -241,7 +252,7 @@ impl PackIndex {
     }
 
     /// Every entry in the order of ids: id, offset and CRC-32 of the entry.
-    pub fn entries(&self) -> Result<Vec<(ObjectId, u64, u32)>, StoreError> {
+    pub fn entries(&self, op: &Operation) -> Result<Vec<(ObjectId, u64, u32)>, StoreError> {
         let count = self.count();
         let mut entries = Vec::new();
         let mut names = Vec::new();
@@ -249,7 +260,7 @@ impl PackIndex {
         let mut low = 0;
         while low < count {
             let high = count.min(low.saturating_add(step));
-            interrupt::check()?;
+            op.check()?;
             self.names(low, high, &mut names)?;
             let rows = (high - low) as usize;
             let mut crcs = vec![0; rows * 4];
@@ -308,14 +319,14 @@ impl PackIndex {
     }
 
     /// Reads all of it and compares with the checksum at its end.
-    pub fn verify(&self) -> Result<(), StoreError> {
+    pub fn verify(&self, op: &Operation) -> Result<(), StoreError> {
         let mut sha1 = Sha1::new();
         let end = self.length - CHECKSUM_BYTES;
         let mut buffer = vec![0; usize::try_from(SCAN_BYTES).expect("a small number")];
         let mut at = 0;
         while at < end {
             let count = usize::try_from((end - at).min(SCAN_BYTES)).expect("a small number");
-            interrupt::check()?;
+            op.check()?;
             self.read_at(&mut buffer[..count], at)?;
             sha1.update(&buffer[..count]);
             at += count as u64;
@@ -368,6 +379,7 @@ impl PackIndex {
     /// Calls `hit` for every one of `wanted` among the names `low..high`, with its position.
     fn scan(
         &self,
+        op: &Operation,
         low: u32,
         high: u32,
         wanted: &[ObjectId],
@@ -378,7 +390,7 @@ impl PackIndex {
         let (mut from, mut at) = (low, 0);
         while from < high && at < wanted.len() {
             let to = high.min(from.saturating_add(step));
-            interrupt::check()?;
+            op.check()?;
             self.names(from, to, buffer)?;
             at += intersect(&wanted[at..], buffer, &mut |hit_at, row| {
                 hit(
@@ -641,10 +653,10 @@ mod tests {
             for end in [ObjectId([0; 20]), ObjectId([0xff; 20])] {
                 assert_eq!(index.find(&end).unwrap(), None);
             }
-            let listed = index.entries().unwrap();
+            let listed = index.entries(&Operation::unbounded()).unwrap();
             let expected: Vec<_> = entries.iter().map(|e| (e.id, e.offset, e.crc32)).collect();
             assert_eq!(listed, expected);
-            index.verify().unwrap();
+            index.verify(&Operation::unbounded()).unwrap();
         }
     }
 
@@ -708,7 +720,9 @@ mod tests {
         let index = PackIndex::open(&index_of(directory.path(), &entries)).unwrap();
         let mut wanted: Vec<_> = (100_000..300_000).step_by(2).map(id).collect();
         wanted.sort();
-        index.retain_missing(&mut wanted).unwrap();
+        index
+            .retain_missing(&Operation::unbounded(), &mut wanted)
+            .unwrap();
         let mut expected: Vec<_> = (200_000..300_000).step_by(2).map(id).collect();
         expected.sort();
         assert_eq!(wanted, expected);
@@ -716,7 +730,9 @@ mod tests {
         // Few of them: each is looked up by itself.
         let mut few: Vec<_> = (199_900..200_100).map(id).collect();
         few.sort();
-        index.retain_missing(&mut few).unwrap();
+        index
+            .retain_missing(&Operation::unbounded(), &mut few)
+            .unwrap();
         let mut expected: Vec<_> = (200_000..200_100).map(id).collect();
         expected.sort();
         assert_eq!(few, expected);
@@ -738,7 +754,7 @@ mod tests {
             missing.sort();
             let mut expected: Vec<_> = wanted.difference(&packed).copied().map(id).collect();
             expected.sort();
-            index.retain_missing(&mut missing).unwrap();
+            index.retain_missing(&Operation::unbounded(), &mut missing).unwrap();
             prop_assert_eq!(missing, expected);
         }
 
@@ -768,14 +784,14 @@ mod tests {
                     prop_assert!(bytes != original);
                 }
                 Ok(index) => {
-                    prop_assert_eq!(index.verify().is_ok(), bytes == original);
+                    prop_assert_eq!(index.verify(&Operation::unbounded()).is_ok(), bytes == original);
                     for n in 0..60 {
                         let _ = index.find(&id(n));
                     }
                     let mut wanted: Vec<_> = (0..60).map(id).collect();
                     wanted.sort();
-                    let _ = index.retain_missing(&mut wanted);
-                    let _ = index.entries();
+                    let _ = index.retain_missing(&Operation::unbounded(), &mut wanted);
+                    let _ = index.entries(&Operation::unbounded());
                 }
             }
         }

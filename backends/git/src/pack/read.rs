@@ -14,7 +14,7 @@ use super::{BUFFER_BYTES, CHECKSUM_BYTES, PackIndex};
 use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::inflate::{self, Inflate};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::parallel::in_parts;
 use crate::regular_file;
 use crate::store_error::StoreError;
@@ -165,12 +165,13 @@ impl Pack {
     /// proves that the content is in order. An object whose size cannot be told is left out.
     pub fn sizes(
         &self,
+        op: &Operation,
         wanted: &[ObjectId],
         found: &mut dyn FnMut(usize, u64),
     ) -> Result<(), StoreError> {
         let mut entries = Vec::new();
         self.index
-            .each_offset(wanted, &mut |at, offset| entries.push((offset, at)))?;
+            .each_offset(op, wanted, &mut |at, offset| entries.push((offset, at)))?;
         if entries.is_empty() {
             return Ok(());
         }
@@ -207,16 +208,18 @@ impl Pack {
     /// checked.
     pub fn object(
         &self,
+        op: &Operation,
         offset: u64,
         max_bytes: u64,
         bases: &DeltaBases,
     ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
-        self.object_of(&self.file()?, offset, max_bytes, bases)
+        self.object_of(op, &self.file()?, offset, max_bytes, bases)
     }
 
     /// As [`Pack::object`], from this pack's file, for those who read many.
     pub fn object_of(
         &self,
+        op: &Operation,
         file: &OpenPack<'_>,
         offset: u64,
         max_bytes: u64,
@@ -235,7 +238,7 @@ impl Pack {
             };
             let base = match begun.header.kind {
                 StoredAs::Whole(kind) => {
-                    let bytes = Arc::new(file.inflate(at, begun, limit)?);
+                    let bytes = Arc::new(file.inflate(op, at, begun, limit)?);
                     if !deltas.is_empty() {
                         bases.put(self.number, at, kind, &bytes);
                     }
@@ -252,7 +255,7 @@ impl Pack {
             at = base;
         };
         while let Some(at) = deltas.pop() {
-            let delta = file.inflate(at, file.begin(at)?, MAX_DELTA_OBJECT_BYTES)?;
+            let delta = file.inflate(op, at, file.begin(at)?, MAX_DELTA_OBJECT_BYTES)?;
             let limit = match deltas.is_empty() {
                 true => max_bytes.min(MAX_DELTA_OBJECT_BYTES),
                 false => MAX_DELTA_OBJECT_BYTES,
@@ -269,14 +272,19 @@ impl Pack {
 
     /// Writes the object at `offset` to `out`, which may be of any size; it must not be a delta.
     /// Its id is not checked. On `Err` some of it may have been written.
-    pub fn whole_object_to(&self, offset: u64, out: &mut dyn Write) -> Result<(), ContentError> {
+    pub fn whole_object_to(
+        &self,
+        op: &Operation,
+        offset: u64,
+        out: &mut dyn Write,
+    ) -> Result<(), ContentError> {
         let file = self.file()?;
         let header = file.header(offset)?;
         if !matches!(header.kind, StoredAs::Whole(_)) {
             return Err(file.corrupt(offset, "it is no whole object").into());
         }
         let mut content = file.content(&header);
-        copy_exactly(&mut content, header.size, out, |e| {
+        copy_exactly(op, &mut content, header.size, out, |e| {
             file.unreadable(offset, e)
         })
     }
@@ -284,6 +292,7 @@ impl Pack {
     /// Calls `take` with the raw bytes from `offset` on, `length` in all, piece by piece.
     pub(crate) fn for_each_chunk(
         &self,
+        op: &Operation,
         offset: u64,
         length: u64,
         mut take: impl FnMut(&[u8]) -> Result<(), StoreError>,
@@ -296,7 +305,7 @@ impl Pack {
                 .unwrap_or(usize::MAX)
                 .min(buffer.len());
             let chunk = &mut buffer[..count];
-            interrupt::check()?;
+            op.check()?;
             file.file
                 .read_exact_at(chunk, offset + done)
                 .map_err(|e| file.unreadable(offset, e))?;
@@ -313,12 +322,12 @@ impl Pack {
     }
 
     /// Reads all of pack and index, and compares with their checksums and with each other.
-    pub fn verify(&self) -> Result<(), StoreError> {
-        self.index.verify()?;
+    pub fn verify(&self, op: &Operation) -> Result<(), StoreError> {
+        self.index.verify(op)?;
         let file = self.file()?;
         self.index.check_pair(&file.file, &self.path)?;
         let mut sha1 = Sha1::new();
-        self.for_each_chunk(0, file.end, |chunk| {
+        self.for_each_chunk(op, 0, file.end, |chunk| {
             sha1.update(chunk);
             Ok(())
         })?;
@@ -525,6 +534,7 @@ impl OpenPack<'_> {
 
     fn inflate(
         &self,
+        op: &Operation,
         offset: u64,
         begun: Begun<'_>,
         max_bytes: u64,
@@ -543,7 +553,7 @@ impl OpenPack<'_> {
                 .map_err(|e| self.unreadable(offset, e));
         }
         let mut bytes = Vec::with_capacity(trusted(size));
-        copy_exactly(&mut content, size, &mut bytes, |e| {
+        copy_exactly(op, &mut content, size, &mut bytes, |e| {
             self.unreadable(offset, e)
         })
         .map_err(|error| match error {
@@ -579,6 +589,7 @@ fn trusted(size: u64) -> usize {
 /// Passes on `size` bytes of `content`, which must have no more and no fewer. `unreadable` makes the
 /// error of a failed read.
 pub(crate) fn copy_exactly(
+    op: &Operation,
     content: &mut dyn Read,
     size: u64,
     out: &mut dyn Write,
@@ -587,7 +598,7 @@ pub(crate) fn copy_exactly(
     let mut buffer = [0; 16 * 1024];
     let mut seen = 0;
     loop {
-        interrupt::check().map_err(StoreError::from)?;
+        op.check().map_err(StoreError::from)?;
         // What follows the last byte is asked for too: only its absence proves the checksum.
         let count = match content.read(&mut buffer) {
             Ok(0) => break,
@@ -859,33 +870,48 @@ mod tests {
         let (_repository, pack) = with_deltas();
         let bases = DeltaBases::default();
         let (mut deltas, mut tags) = (0, 0);
-        for (id, offset, _) in pack.index.entries().unwrap() {
+        for (id, offset, _) in pack.index.entries(&Operation::unbounded()).unwrap() {
             let (kind, _) = pack.entry_at(offset).unwrap();
             match kind {
                 StoredAs::Tag => {
                     tags += 1;
-                    assert!(pack.object(offset, LIMIT, &bases).is_err());
+                    assert!(
+                        pack.object(&Operation::unbounded(), offset, LIMIT, &bases)
+                            .is_err()
+                    );
                     continue;
                 }
                 StoredAs::OffsetDelta { .. } | StoredAs::IdDelta { .. } => deltas += 1,
                 StoredAs::Whole(_) => {
                     let mut out = Vec::new();
-                    pack.whole_object_to(offset, &mut out).unwrap();
-                    let (kind, _) = pack.object(offset, LIMIT, &bases).unwrap();
+                    pack.whole_object_to(&Operation::unbounded(), offset, &mut out)
+                        .unwrap();
+                    let (kind, _) = pack
+                        .object(&Operation::unbounded(), offset, LIMIT, &bases)
+                        .unwrap();
                     assert_eq!(ObjectId::of(kind, &out).unwrap(), id);
                 }
             }
-            let (kind, bytes) = pack.object(offset, LIMIT, &bases).unwrap();
+            let (kind, bytes) = pack
+                .object(&Operation::unbounded(), offset, LIMIT, &bases)
+                .unwrap();
             assert_eq!(ObjectId::of(kind, &bytes).unwrap(), id);
             let size = bytes.len() as u64;
             assert_eq!(pack.object_size(offset).unwrap(), (kind, size));
-            assert!(pack.object(offset, size - 1, &bases).is_err(), "the limit");
+            assert!(
+                pack.object(&Operation::unbounded(), offset, size - 1, &bases)
+                    .is_err(),
+                "the limit"
+            );
             let nothing_cached = DeltaBases::default();
-            assert!(pack.object(offset, size - 1, &nothing_cached).is_err());
+            assert!(
+                pack.object(&Operation::unbounded(), offset, size - 1, &nothing_cached)
+                    .is_err()
+            );
         }
         assert!(deltas > 10, "{deltas} deltas");
         assert_eq!(tags, 1);
-        pack.verify().unwrap();
+        pack.verify(&Operation::unbounded()).unwrap();
     }
 
     #[test]
@@ -894,23 +920,27 @@ mod tests {
         let bases = DeltaBases::default();
         let mut wanted = vec![ObjectId([0; 20]), ObjectId([0xff; 20])];
         let mut expected = Vec::new();
-        for (id, offset, _) in pack.index.entries().unwrap() {
-            if let Ok((_, bytes)) = pack.object(offset, LIMIT, &bases) {
+        for (id, offset, _) in pack.index.entries(&Operation::unbounded()).unwrap() {
+            if let Ok((_, bytes)) = pack.object(&Operation::unbounded(), offset, LIMIT, &bases) {
                 wanted.push(id);
                 expected.push((id, bytes.len() as u64));
             }
         }
         wanted.sort_unstable();
         let mut sizes = Vec::new();
-        pack.sizes(&wanted, &mut |at, size| sizes.push((wanted[at], size)))
-            .unwrap();
+        pack.sizes(&Operation::unbounded(), &wanted, &mut |at, size| {
+            sizes.push((wanted[at], size))
+        })
+        .unwrap();
         sizes.sort_unstable();
         assert_eq!(sizes, expected);
         // Few are looked up in another way than many.
         for (id, size) in expected.into_iter().step_by(7) {
             let mut found = Vec::new();
-            pack.sizes(&[id], &mut |at, size| found.push((at, size)))
-                .unwrap();
+            pack.sizes(&Operation::unbounded(), &[id], &mut |at, size| {
+                found.push((at, size))
+            })
+            .unwrap();
             assert_eq!(found, [(0, size)]);
         }
     }
@@ -953,8 +983,10 @@ mod tests {
             let some: Vec<_> = told.iter().copied().step_by(step).collect();
             let ids: Vec<ObjectId> = some.iter().map(|(id, _)| *id).collect();
             let mut sizes = Vec::new();
-            pack.sizes(&ids, &mut |at, size| sizes.push((ids[at], size)))
-                .unwrap();
+            pack.sizes(&Operation::unbounded(), &ids, &mut |at, size| {
+                sizes.push((ids[at], size))
+            })
+            .unwrap();
             sizes.sort_unstable();
             assert_eq!(sizes, some);
         }
@@ -979,11 +1011,13 @@ mod tests {
     #[test]
     fn sizes_in_a_pack_that_is_cut_short_or_damaged_are_left_out_or_told() {
         let (repository, pack) = with_deltas();
-        let ids: Vec<_> = pack.index.entries().unwrap();
+        let ids: Vec<_> = pack.index.entries(&Operation::unbounded()).unwrap();
         let ids: Vec<_> = ids.into_iter().map(|(id, ..)| id).collect();
         let mut whole = Vec::new();
-        pack.sizes(&ids, &mut |at, size| whole.push((at, size)))
-            .unwrap();
+        pack.sizes(&Operation::unbounded(), &ids, &mut |at, size| {
+            whole.push((at, size))
+        })
+        .unwrap();
         let bytes = fs::read(pack.path()).unwrap();
         let forged = repository.beside("forged");
         fs::create_dir(&forged).unwrap();
@@ -993,15 +1027,19 @@ mod tests {
             fs::write(&path, &bytes[..length]).unwrap();
             let mut some = Vec::new();
             let pack = pack_in(&forged);
-            pack.sizes(&ids, &mut |at, size| some.push((at, size)))
-                .unwrap();
+            pack.sizes(&Operation::unbounded(), &ids, &mut |at, size| {
+                some.push((at, size))
+            })
+            .unwrap();
             assert!(some.iter().all(|found| whole.contains(found)), "{length}");
             assert!(some.len() < whole.len() || length > bytes.len() / 2);
         }
         for flipped in [0xff, 0x80, 0x60] {
             let damaged: Vec<u8> = bytes.iter().map(|b| b ^ flipped).collect();
             fs::write(&path, damaged).unwrap();
-            pack_in(&forged).sizes(&ids, &mut |_, _| {}).unwrap();
+            pack_in(&forged)
+                .sizes(&Operation::unbounded(), &ids, &mut |_, _| {})
+                .unwrap();
         }
     }
 
@@ -1013,14 +1051,14 @@ mod tests {
         let base_id = ObjectId::of(ObjectKind::Blob, &base).unwrap();
         // Copies "the base", then adds "ment".
         let delta = [&[18, 12, 0x90, 8, 4][..], b"ment"].concat();
-        let whole = deflated_entry(ObjectKind::Blob, &base).unwrap();
+        let whole = deflated_entry(&Operation::unbounded(), ObjectKind::Blob, &base).unwrap();
         let mut bytes = b"PACK\0\0\0\x02\0\0\0\x02".to_vec();
         bytes.extend(&whole);
         let mut header = entry_header(ObjectKind::Blob, delta.len() as u64);
         header[0] = header[0] & 0x8f | 7 << 4;
         bytes.extend(header);
         bytes.extend(base_id.0);
-        let compressed = deflated_entry(ObjectKind::Blob, &delta).unwrap();
+        let compressed = deflated_entry(&Operation::unbounded(), ObjectKind::Blob, &delta).unwrap();
         bytes.extend(&compressed[1..]);
         bytes.extend(Sha1::digest(&bytes).to_vec());
         let path = directory.join("pack-by-id.pack");
@@ -1036,7 +1074,9 @@ mod tests {
             pack.entry_at(offset).unwrap().0,
             StoredAs::IdDelta { base: base_id }
         );
-        let object = pack.object(offset, LIMIT, &bases).unwrap();
+        let object = pack
+            .object(&Operation::unbounded(), offset, LIMIT, &bases)
+            .unwrap();
         assert_eq!(object, (ObjectKind::Blob, b"the basement".to_vec()));
         assert_eq!(pack.object_size(offset).unwrap(), (ObjectKind::Blob, 12));
     }
@@ -1044,7 +1084,7 @@ mod tests {
     #[test]
     fn a_flipped_bit_anywhere_is_found_by_verify() {
         let directory = tempfile::tempdir().unwrap();
-        let writer = PackWriter::create(directory.path()).unwrap();
+        let writer = PackWriter::create(&Operation::unbounded(), directory.path()).unwrap();
         for content in [&b"one"[..], b"two", b"three"] {
             let id = ObjectId::of(ObjectKind::Blob, content).unwrap();
             writer.add(ObjectKind::Blob, id, content).unwrap();
@@ -1059,7 +1099,8 @@ mod tests {
                 fs::write(&damaged, bytes).unwrap();
                 fs::rename(&damaged, path).unwrap();
                 let index = path.with_extension("idx");
-                let result = Pack::open(&index).and_then(|pack| pack.verify());
+                let result =
+                    Pack::open(&index).and_then(|pack| pack.verify(&Operation::unbounded()));
                 assert!(
                     matches!(result, Err(StoreError::Corrupt { .. })),
                     "byte {at} of {}: {result:?}",
@@ -1069,14 +1110,16 @@ mod tests {
             fs::write(&damaged, &original).unwrap();
             fs::rename(&damaged, path).unwrap();
         }
-        pack_in(directory.path()).verify().unwrap();
+        pack_in(directory.path())
+            .verify(&Operation::unbounded())
+            .unwrap();
     }
 
     #[test]
     fn a_pack_that_was_cut_short_is_corrupt_wherever_it_ends() {
         let (_repository, pack) = with_deltas();
         let original = fs::read(pack.path()).unwrap();
-        let entries = pack.index.entries().unwrap();
+        let entries = pack.index.entries(&Operation::unbounded()).unwrap();
         let (_, last, _) = *entries.iter().max_by_key(|e| e.1).unwrap();
         fs::remove_file(pack.path()).unwrap();
         for length in [
@@ -1088,7 +1131,7 @@ mod tests {
             last as usize + 9,
         ] {
             fs::write(pack.path(), &original[..length]).unwrap();
-            let result = pack.object(last, LIMIT, &DeltaBases::default());
+            let result = pack.object(&Operation::unbounded(), last, LIMIT, &DeltaBases::default());
             assert!(
                 matches!(result, Err(StoreError::Corrupt { .. })),
                 "{length}: {result:?}"
@@ -1100,7 +1143,8 @@ mod tests {
     fn deltas_that_go_round_in_a_circle_end() {
         let directory = tempfile::tempdir().unwrap();
         let (one, two) = (ObjectId([1; 20]), ObjectId([2; 20]));
-        let delta = deflated_entry(ObjectKind::Blob, &[1, 1, 0x90, 1]).unwrap();
+        let delta =
+            deflated_entry(&Operation::unbounded(), ObjectKind::Blob, &[1, 1, 0x90, 1]).unwrap();
         let entry = |base: ObjectId| [&[0x74][..], &base.0, &delta[1..]].concat();
         let mut bytes = b"PACK\0\0\0\x02\0\0\0\x02".to_vec();
         let offsets = [12, 12 + entry(two).len() as u64];
@@ -1120,7 +1164,12 @@ mod tests {
         fs::write(path.with_extension("idx"), index).unwrap();
         let pack = pack_in(directory.path());
         for offset in offsets {
-            let object = pack.object(offset, LIMIT, &DeltaBases::default());
+            let object = pack.object(
+                &Operation::unbounded(),
+                offset,
+                LIMIT,
+                &DeltaBases::default(),
+            );
             assert!(matches!(object, Err(StoreError::Corrupt { .. })));
             let size = pack.object_size(offset);
             assert!(matches!(size, Err(StoreError::Corrupt { .. })));
@@ -1142,7 +1191,12 @@ mod tests {
     #[test]
     fn content_that_inflates_to_more_than_it_says_is_stopped() {
         let directory = tempfile::tempdir().unwrap();
-        let bomb = deflated_entry(ObjectKind::Blob, &vec![0; 50_000_000]).unwrap();
+        let bomb = deflated_entry(
+            &Operation::unbounded(),
+            ObjectKind::Blob,
+            &vec![0; 50_000_000],
+        )
+        .unwrap();
         let header = entry_header(ObjectKind::Blob, 50_000_000).len();
         let small = [&entry_header(ObjectKind::Blob, 100)[..], &bomb[header..]].concat();
         let mut bytes = b"PACK\0\0\0\x02\0\0\0\x01".to_vec();
@@ -1160,7 +1214,7 @@ mod tests {
         fs::write(path.with_extension("idx"), index).unwrap();
         let pack = pack_in(directory.path());
         let mut out = Vec::new();
-        let result = pack.whole_object_to(12, &mut out);
+        let result = pack.whole_object_to(&Operation::unbounded(), 12, &mut out);
         assert!(matches!(
             result,
             Err(ContentError::Store(StoreError::Corrupt { .. }))

@@ -235,6 +235,7 @@ mod tests {
     use super::super::testing::*;
     use super::*;
     use crate::error::ErrorKind;
+    use crate::operation::Operation;
     use crate::snapshot_error::SnapshotError;
     use crate::test_repository::TestRepository;
 
@@ -275,7 +276,12 @@ mod tests {
         );
         let no_index = found(&git.path).index().unwrap();
         assert!(no_index.is_none());
-        assert_eq!(found(&git.path).head_tree(&head(&git)).unwrap(), None);
+        assert_eq!(
+            found(&git.path)
+                .head_tree(&Operation::unbounded(), &head(&git))
+                .unwrap(),
+            None
+        );
 
         git.write("a", "");
         git.commit("first");

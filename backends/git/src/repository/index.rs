@@ -9,8 +9,8 @@ use super::git_dir::Found;
 use super::{RepositoryError, UserRepository};
 use crate::descriptor::Stat;
 use crate::error::{PathError, printable};
-use crate::interrupt;
 use crate::object_id::TrustingHasher;
+use crate::operation::Operation;
 use crate::user_index::{self, IndexEntry, IndexError, UserIndex, Visited};
 use crate::{ObjectId, ObjectKind};
 
@@ -32,8 +32,9 @@ impl IndexFile<'_> {
     }
 
     /// Its bytes from the beginning, at most as many as it had when it was opened.
-    pub fn bytes(&self) -> IndexBytes<'_> {
+    pub fn bytes(&self, op: &Operation) -> IndexBytes<'_> {
         IndexBytes {
+            op: op.clone(),
             file: &self.file,
             at: 0,
             end: self.stat.size,
@@ -42,9 +43,9 @@ impl IndexFile<'_> {
 
     /// The id of the blob with its bytes. Attacks on SHA-1 are not looked for: to compare with an id that
     /// was made with such a look.
-    pub fn blob_id(&self) -> Result<ObjectId, RepositoryError> {
+    pub fn blob_id(&self, op: &Operation) -> Result<ObjectId, RepositoryError> {
         let mut hasher = TrustingHasher::new(ObjectKind::Blob, self.stat.size);
-        let mut bytes = self.bytes();
+        let mut bytes = self.bytes(op);
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             match bytes.read(&mut piece).map_err(self.unreadable())? {
@@ -61,11 +62,12 @@ impl IndexFile<'_> {
     /// it.
     pub fn fold<T>(
         &self,
+        op: &Operation,
         begin: impl Fn() -> T,
         mut add: impl FnMut(&mut T, &IndexEntry<&[u8]>),
     ) -> Result<(T, ObjectId), RepositoryError> {
         let mut hasher = TrustingHasher::new(ObjectKind::Blob, self.stat.size);
-        let mut bytes = self.bytes();
+        let mut bytes = self.bytes(op);
         let mut source = |into: &mut [u8]| {
             let count = bytes.read(into).map_err(self.unreadable())?;
             hasher.update(&into[..count]);
@@ -79,7 +81,7 @@ impl IndexFile<'_> {
             Visited::Split => drop(all),
         }
         let mut whole = Vec::new();
-        let read = self.bytes().read_to_end(&mut whole);
+        let read = self.bytes(op).read_to_end(&mut whole);
         read.map_err(self.unreadable())?;
         let index = self.repository.parse_index(&whole)?;
         let mut all = begin();
@@ -105,6 +107,7 @@ const PIECE_BYTES: usize = 128 * 1024;
 /// Reads an [`IndexFile`] by position, so that several may do so at once.
 #[derive(Debug)]
 pub struct IndexBytes<'f> {
+    op: Operation,
     file: &'f File,
     at: u64,
     end: u64,
@@ -112,7 +115,7 @@ pub struct IndexBytes<'f> {
 
 impl Read for IndexBytes<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        interrupt::check()?;
+        self.op.check()?;
         let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
         let room = left.min(into.len());
         let count = loop {
@@ -173,7 +176,11 @@ impl UserRepository {
 
     /// The blake3 of what the index stages, without stat data; `None` if there is none. One of more than
     /// `max_bytes` is [`RepositoryError::TooLarge`].
-    pub fn staged_digest(&self, max_bytes: u64) -> Result<Option<blake3::Hash>, RepositoryError> {
+    pub fn staged_digest(
+        &self,
+        op: &Operation,
+        max_bytes: u64,
+    ) -> Result<Option<blake3::Hash>, RepositoryError> {
         let Some(file) = self.open_index()? else {
             return Ok(None);
         };
@@ -184,7 +191,7 @@ impl UserRepository {
                 actual: file.stat.size,
             });
         }
-        let (hasher, _) = file.fold(blake3::Hasher::new, |hasher, e| e.add_to(hasher))?;
+        let (hasher, _) = file.fold(op, blake3::Hasher::new, |hasher, e| e.add_to(hasher))?;
         Ok(Some(hasher.finalize()))
     }
 
@@ -288,7 +295,7 @@ mod tests {
                 let add = |paths: &mut Vec<Vec<u8>>, entry: &IndexEntry<&[u8]>| {
                     paths.push(entry.path.to_owned());
                 };
-                file.fold(Vec::new, add).unwrap()
+                file.fold(&Operation::unbounded(), Vec::new, add).unwrap()
             };
             let id = || git.git(&["hash-object", "--no-filters", ".git/index"]);
             let listed = || git.git(&["ls-files"]);
@@ -298,7 +305,10 @@ mod tests {
             };
             let file = repository.open_index().unwrap().unwrap();
             is_read(fold(&file));
-            assert_eq!(file.blob_id().unwrap().to_string(), id());
+            assert_eq!(
+                file.blob_id(&Operation::unbounded()).unwrap().to_string(),
+                id()
+            );
             let before = id();
 
             // Another file takes its name: what is open stays as it is.
@@ -315,7 +325,10 @@ mod tests {
             let end = bytes.len() - 20;
             bytes[end..].fill(0);
             fs::write(&path, bytes).unwrap();
-            assert_eq!(file.blob_id().unwrap().to_string(), id());
+            assert_eq!(
+                file.blob_id(&Operation::unbounded()).unwrap().to_string(),
+                id()
+            );
             is_read(fold(&file));
         }
     }

@@ -14,6 +14,7 @@ use super::{RepositoryError, is_absent};
 use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::loose::LooseObject;
+use crate::operation::Operation;
 use crate::pack::{DeltaBases, Pack};
 use crate::quoted::unquoted;
 use crate::store_error::StoreError;
@@ -99,13 +100,14 @@ impl Objects {
     /// See [`UserRepository::read_object`](super::UserRepository::read_object).
     pub(super) fn read(
         &self,
+        op: &Operation,
         id: ObjectId,
         max_bytes: u64,
     ) -> Result<Option<(ObjectKind, Vec<u8>)>, RepositoryError> {
         // A damaged copy is no failure while there may be another.
         let mut failure = None;
         for directory in &self.directories {
-            match directory.read_loose(id, max_bytes) {
+            match directory.read_loose(op, id, max_bytes) {
                 Ok(Some(object)) => return Ok(Some(object)),
                 Ok(None) => {}
                 Err(error) => keep(&mut failure, error)?,
@@ -113,7 +115,7 @@ impl Objects {
         }
         for directory in &self.directories {
             for pack in directory.known_packs() {
-                match self.read_packed(&pack, id, max_bytes) {
+                match self.read_packed(op, &pack, id, max_bytes) {
                     Ok(Some(object)) => return Ok(Some(object)),
                     Ok(None) => {}
                     // Housekeeping took it away; then its objects are in a new one.
@@ -124,7 +126,7 @@ impl Objects {
         }
         for directory in &self.directories {
             for pack in directory.new_packs(id, &mut failure)? {
-                match self.read_packed(&pack, id, max_bytes) {
+                match self.read_packed(op, &pack, id, max_bytes) {
                     Ok(Some(object)) => return Ok(Some(object)),
                     Ok(None) => {}
                     Err(error) => keep(&mut failure, error)?,
@@ -157,20 +159,28 @@ impl Objects {
     }
 
     /// See [`UserRepository::object_sizes`](super::UserRepository::object_sizes).
-    pub(super) fn sizes(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
+    pub(super) fn sizes(
+        &self,
+        op: &Operation,
+        ids: &[ObjectId],
+    ) -> Result<Vec<Option<u64>>, RepositoryError> {
         if ids.is_sorted_by(|a, b| a < b) {
-            return self.sizes_of_sorted(ids);
+            return self.sizes_of_sorted(op, ids);
         }
         let mut sorted = ids.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let sizes = self.sizes_of_sorted(&sorted)?;
+        let sizes = self.sizes_of_sorted(op, &sorted)?;
         let size_of = |id| sizes[sorted.partition_point(|other| other < id)];
         Ok(ids.iter().map(size_of).collect())
     }
 
     /// As [`Objects::sizes`], of ids that are sorted and unique, as they are in a pack's index.
-    fn sizes_of_sorted(&self, ids: &[ObjectId]) -> Result<Vec<Option<u64>>, RepositoryError> {
+    fn sizes_of_sorted(
+        &self,
+        op: &Operation,
+        ids: &[ObjectId],
+    ) -> Result<Vec<Option<u64>>, RepositoryError> {
         let mut sizes = vec![None; ids.len()];
         let mut open: Vec<usize> = (0..ids.len()).collect();
         for directory in &self.directories {
@@ -181,10 +191,10 @@ impl Objects {
             directory.new_packs(ids[*first], &mut None)?;
             for pack in directory.known_packs() {
                 if open.len() == ids.len() {
-                    let _ = pack.sizes(ids, &mut |at, size| sizes[at] = Some(size));
+                    let _ = pack.sizes(op, ids, &mut |at, size| sizes[at] = Some(size));
                 } else {
                     let wanted: Vec<ObjectId> = open.iter().map(|at| ids[*at]).collect();
-                    let _ = pack.sizes(&wanted, &mut |at, size| sizes[open[at]] = Some(size));
+                    let _ = pack.sizes(op, &wanted, &mut |at, size| sizes[open[at]] = Some(size));
                 }
                 open.retain(|at| sizes[*at].is_none());
             }
@@ -201,6 +211,7 @@ impl Objects {
 
     fn read_packed(
         &self,
+        op: &Operation,
         pack: &Pack,
         id: ObjectId,
         max_bytes: u64,
@@ -212,7 +223,7 @@ impl Objects {
         let (_, size) = pack.object_size(offset).map_err(failed)?;
         refuse_larger(id, size, max_bytes)?;
         let (kind, bytes) = pack
-            .object(offset, max_bytes, &self.bases)
+            .object(op, offset, max_bytes, &self.bases)
             .map_err(failed)?;
         let corrupt = |detail: &str| RepositoryError::CorruptObject {
             id,
@@ -252,8 +263,8 @@ impl RepositoryObjects {
     }
 
     /// The bytes of a commit of at most `max_bytes`; `None`: it is not there, damaged or no commit.
-    pub fn commit(&self, id: ObjectId, max_bytes: u64) -> Option<Vec<u8>> {
-        match self.0.as_ref()?.read(id, max_bytes) {
+    pub fn commit(&self, op: &Operation, id: ObjectId, max_bytes: u64) -> Option<Vec<u8>> {
+        match self.0.as_ref()?.read(op, id, max_bytes) {
             Ok(Some((ObjectKind::Commit, bytes))) => Some(bytes),
             _ => None,
         }
@@ -312,6 +323,7 @@ impl ObjectDir {
 
     fn read_loose(
         &self,
+        op: &Operation,
         id: ObjectId,
         max_bytes: u64,
     ) -> Result<Option<(ObjectKind, Vec<u8>)>, RepositoryError> {
@@ -325,7 +337,7 @@ impl ObjectDir {
         let mut bytes = Vec::with_capacity(
             usize::try_from(object.size.min(MAX_TRUSTED_BYTES)).expect("a small number"),
         );
-        match object.verify_to(&id, &mut bytes) {
+        match object.verify_to(op, &id, &mut bytes) {
             Ok(()) => Ok(Some((kind, bytes))),
             Err(ContentError::Store(error)) => Err(failed(error)),
             Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),
@@ -475,11 +487,14 @@ mod tests {
             let objects = RepositoryObjects::open(&common_dir);
             for (id, kind, content) in objects_of(&git) {
                 assert!(objects.has(id));
-                let commit = objects.commit(id, 1 << 20);
+                let commit = objects.commit(&Operation::unbounded(), id, 1 << 20);
                 assert_eq!(commit, (kind == ObjectKind::Commit).then_some(content));
             }
             assert!(!objects.has(ObjectId([7; 20])));
-            assert_eq!(objects.commit(ObjectId([7; 20]), 1 << 20), None);
+            assert_eq!(
+                objects.commit(&Operation::unbounded(), ObjectId([7; 20]), 1 << 20),
+                None
+            );
         }
 
         // A pack without a sound index has nothing.
@@ -536,7 +551,9 @@ mod tests {
         told.extend(again.iter().chain(&again));
         let sizes = |told: &[(ObjectId, Option<u64>)]| {
             let ids: Vec<ObjectId> = told.iter().map(|(id, _)| *id).collect();
-            let sizes = found(&git.path).object_sizes(&ids).unwrap();
+            let sizes = found(&git.path)
+                .object_sizes(&Operation::unbounded(), &ids)
+                .unwrap();
             assert!(sizes.iter().eq(told.iter().map(|(_, size)| size)));
         };
         sizes(&told);
@@ -567,7 +584,9 @@ mod tests {
         let repository = found(&git.path);
         for round in ["loose", "packed", "packed again"] {
             for (id, kind, content) in &objects {
-                let read = repository.read_object(*id, 1 << 20).unwrap();
+                let read = repository
+                    .read_object(&Operation::unbounded(), *id, 1 << 20)
+                    .unwrap();
                 assert_eq!(read, Some((*kind, content.clone())), "{round}: {id}");
             }
             git.write("more", round);
@@ -575,9 +594,15 @@ mod tests {
             git.git(&["repack", "-q", "-a", "-d", "-f"]);
         }
         let absent = id(&"12".repeat(20));
-        assert_eq!(repository.read_object(absent, 1000).unwrap(), None);
+        assert_eq!(
+            repository
+                .read_object(&Operation::unbounded(), absent, 1000)
+                .unwrap(),
+            None
+        );
         let (big, _, content) = objects.iter().max_by_key(|(_, _, c)| c.len()).unwrap();
-        let too_large = repository.read_object(*big, content.len() as u64 - 1);
+        let too_large =
+            repository.read_object(&Operation::unbounded(), *big, content.len() as u64 - 1);
         assert!(matches!(too_large, Err(RepositoryError::TooLarge { .. })));
     }
 
@@ -624,7 +649,9 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
             fs::write(&path, bytes).unwrap();
             let workspace = git.path.clone();
-            let result = in_time(move || found(&workspace).read_object(blob, 2 << 30));
+            let result = in_time(move || {
+                found(&workspace).read_object(&Operation::unbounded(), blob, 2 << 30)
+            });
             assert!(
                 matches!(&result, Err(RepositoryError::CorruptObject { id, .. }) if *id == blob),
                 "{what}: {result:?}"
@@ -635,7 +662,9 @@ mod tests {
         fs::write(&path, &intact).unwrap();
         git.git(&["repack", "-q", "-a"]);
         fs::write(&path, b"").unwrap();
-        let read = found(&git.path).read_object(blob, 1 << 20).unwrap();
+        let read = found(&git.path)
+            .read_object(&Operation::unbounded(), blob, 1 << 20)
+            .unwrap();
         assert_eq!(
             read,
             Some((ObjectKind::Blob, text.into_bytes())),
@@ -665,7 +694,9 @@ mod tests {
             ] {
                 fs::write(path, bytes).unwrap();
                 let workspace = git.path.clone();
-                let result = in_time(move || found(&workspace).read_object(commit, 1 << 20));
+                let result = in_time(move || {
+                    found(&workspace).read_object(&Operation::unbounded(), commit, 1 << 20)
+                });
                 assert!(
                     matches!(result, Err(RepositoryError::CorruptObject { .. })),
                     "{}: {result:?}",
@@ -676,15 +707,22 @@ mod tests {
         }
         assert!(
             found(&git.path)
-                .read_object(commit, 1 << 20)
+                .read_object(&Operation::unbounded(), commit, 1 << 20)
                 .unwrap()
                 .is_some()
         );
         fs::remove_file(&pack).unwrap();
-        assert_eq!(found(&git.path).read_object(commit, 1 << 20).unwrap(), None);
+        assert_eq!(
+            found(&git.path)
+                .read_object(&Operation::unbounded(), commit, 1 << 20)
+                .unwrap(),
+            None
+        );
         fifo(&pack);
         let workspace = git.path.clone();
-        let result = in_time(move || found(&workspace).read_object(commit, 1 << 20));
+        let result = in_time(move || {
+            found(&workspace).read_object(&Operation::unbounded(), commit, 1 << 20)
+        });
         assert!(is_hostile(&result), "{result:?}");
     }
 
@@ -704,11 +742,16 @@ mod tests {
             repository.object_dirs().unwrap(),
             [git.path.join(".git/objects"), objects.clone()]
         );
-        assert!(repository.read_object(commit, 1 << 20).unwrap().is_some());
+        assert!(
+            repository
+                .read_object(&Operation::unbounded(), commit, 1 << 20)
+                .unwrap()
+                .is_some()
+        );
         source.git(&["repack", "-q", "-a", "-d"]);
         assert!(
             found(&git.path)
-                .read_object(commit, 1 << 20)
+                .read_object(&Operation::unbounded(), commit, 1 << 20)
                 .unwrap()
                 .is_some()
         );
@@ -727,7 +770,9 @@ mod tests {
                 git.run(&git.path, &args).status.success(),
                 "git takes {line}"
             );
-            let read = found(&git.path).read_object(commit, 1 << 20).unwrap();
+            let read = found(&git.path)
+                .read_object(&Operation::unbounded(), commit, 1 << 20)
+                .unwrap();
             assert!(read.is_some(), "{line}");
         }
     }
@@ -802,9 +847,14 @@ mod tests {
             fs::remove_file(git.path.join(path)).unwrap();
         }
         let repository = found(&git.path);
-        assert_eq!(repository.read_object(id(&blob), 1000).unwrap(), None);
+        assert_eq!(
+            repository
+                .read_object(&Operation::unbounded(), id(&blob), 1000)
+                .unwrap(),
+            None
+        );
         let head = repository.head().unwrap();
-        let result = repository.head_tree(&head);
+        let result = repository.head_tree(&Operation::unbounded(), &head);
         assert!(
             matches!(&result, Err(RepositoryError::MissingObject { id: missing })
                 if *missing == id(&commit))

@@ -380,6 +380,7 @@ mod tests {
     use super::super::testing::*;
     use super::*;
     use crate::error::ErrorKind;
+    use crate::operation::Operation;
     use crate::snapshot_error::SnapshotError;
     use crate::test_repository::TestRepository;
 
@@ -609,7 +610,10 @@ mod tests {
         assert_eq!(side.index().unwrap().unwrap().0.entries.len(), 2);
         assert_eq!(main.index().unwrap().unwrap().0.entries.len(), 1);
         let tree = git.git(&["rev-parse", "side:src"]);
-        assert_eq!(side.head_tree(&head).unwrap(), Some(id(&tree)));
+        assert_eq!(
+            side.head_tree(&Operation::unbounded(), &head).unwrap(),
+            Some(id(&tree))
+        );
     }
 
     #[test]
@@ -816,7 +820,9 @@ mod tests {
             symlink(&outside, &path).unwrap();
             // The first trap is found by the probe, the other when the object is read.
             let result = match probe(&git.path) {
-                Ok(Probe::Found(repository)) => repository.read_object(id(&commit), 1000),
+                Ok(Probe::Found(repository)) => {
+                    repository.read_object(&Operation::unbounded(), id(&commit), 1000)
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => Err(error),
             };

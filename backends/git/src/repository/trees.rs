@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{RepositoryError, UserRepository, hex_id};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::repository::Head;
 use crate::tree::{Entry, EntryKind};
@@ -31,18 +31,22 @@ const MODE_SUBMODULE: u32 = 0o160_000;
 impl UserRepository {
     /// The tree of `head`'s commit at the workspace; `None` if there is no commit, or it has no
     /// directory there.
-    pub fn head_tree(&self, head: &Head) -> Result<Option<ObjectId>, RepositoryError> {
+    pub fn head_tree(
+        &self,
+        op: &Operation,
+        head: &Head,
+    ) -> Result<Option<ObjectId>, RepositoryError> {
         let Some(commit_id) = head.commit() else {
             return Ok(None);
         };
-        let commit = self.object_of_kind(commit_id, ObjectKind::Commit, MAX_COMMIT_BYTES)?;
+        let commit = self.object_of_kind(op, commit_id, ObjectKind::Commit, MAX_COMMIT_BYTES)?;
         let mut tree_id = commit
             .strip_prefix(b"tree ")
             .and_then(|rest| rest.get(..40))
             .and_then(hex_id)
             .ok_or_else(|| self.malformed(commit_id, "the commit names no tree"))?;
         for name in self.scope.names() {
-            let tree = self.object_of_kind(tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
+            let tree = self.object_of_kind(op, tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
             match subtree(&tree, name) {
                 Ok(Some(id)) => tree_id = id,
                 Ok(None) => return Ok(None),
@@ -59,16 +63,17 @@ impl UserRepository {
     /// named. [`RepositoryError::TooLarge`] if it is too much together with what `unfolded` knows of.
     pub fn tree_files(
         &self,
+        op: &Operation,
         tree_id: ObjectId,
         unfolded: &mut Unfolded,
     ) -> Result<Vec<(RelPath, Entry)>, RepositoryError> {
-        let extent = self.extent(tree_id, unfolded)?;
+        let extent = self.extent(op, tree_id, unfolded)?;
         unfolded.together = unfolded.together.and(extent);
         unfolded.together.check()?;
         let mut files = Vec::new();
         let mut waiting = vec![(RelPath::root(), tree_id)];
         while let Some((directory, tree_id)) = waiting.pop() {
-            interrupt::check()?;
+            op.check()?;
             let malformed = || self.malformed(tree_id, "the tree is malformed");
             for entry in TreeEntries(&unfolded.trees[&tree_id]) {
                 let (mode, name, id) = entry.map_err(|Malformed| malformed())?;
@@ -89,7 +94,12 @@ impl UserRepository {
     }
 
     /// What `top` unfolds to. All trees in it have been read then.
-    fn extent(&self, top: ObjectId, known: &mut Unfolded) -> Result<Extent, RepositoryError> {
+    fn extent(
+        &self,
+        op: &Operation,
+        top: ObjectId,
+        known: &mut Unfolded,
+    ) -> Result<Extent, RepositoryError> {
         let mut waiting = vec![top];
         while let Some(&tree_id) = waiting.last() {
             if known.extents.contains_key(&tree_id) {
@@ -97,8 +107,8 @@ impl UserRepository {
                 continue;
             }
             if !known.trees.contains_key(&tree_id) {
-                interrupt::check()?;
-                let tree = self.object_of_kind(tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
+                op.check()?;
+                let tree = self.object_of_kind(op, tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
                 known.tree_bytes += tree.len() as u64;
                 within(known.tree_bytes, MAX_UNFOLDED_BYTES, "size of the trees")?;
                 known.trees.insert(tree_id, tree);
@@ -131,11 +141,12 @@ impl UserRepository {
 
     fn object_of_kind(
         &self,
+        op: &Operation,
         id: ObjectId,
         kind: ObjectKind,
         max_bytes: u64,
     ) -> Result<Vec<u8>, RepositoryError> {
-        match self.read_object(id, max_bytes)? {
+        match self.read_object(op, id, max_bytes)? {
             Some((found, bytes)) if found == kind => Ok(bytes),
             Some((found, _)) => {
                 let detail = format!("it is a {}, not a {}", found.as_str(), kind.as_str());
@@ -268,6 +279,7 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
+    use crate::interrupt::Interrupt;
     use crate::test_repository::TestRepository;
 
     #[test]
@@ -278,7 +290,9 @@ mod tests {
         fs::create_dir_all(git.path.join("not/in/head")).unwrap();
         let tree = |below: &str| {
             let repository = found(&git.path.join(below));
-            repository.head_tree(&repository.head().unwrap()).unwrap()
+            repository
+                .head_tree(&Operation::unbounded(), &repository.head().unwrap())
+                .unwrap()
         };
         let expected = |revision: &str| Some(id(&git.git(&["rev-parse", revision])));
         for _ in 0..2 {
@@ -315,12 +329,12 @@ mod tests {
         git.commit("all kinds");
         let repository = found(&git.path);
         let tree = repository
-            .head_tree(&repository.head().unwrap())
+            .head_tree(&Operation::unbounded(), &repository.head().unwrap())
             .unwrap()
             .unwrap();
 
         let files = repository
-            .tree_files(tree, &mut Unfolded::default())
+            .tree_files(&Operation::unbounded(), tree, &mut Unfolded::default())
             .unwrap();
 
         let mut ours = Vec::new();
@@ -344,7 +358,8 @@ mod tests {
         assert_eq!(ours, gits);
         let (_, file) = &files[0];
         let blob = ObjectId(file.id.as_bytes().try_into().unwrap());
-        let no_tree = repository.tree_files(blob, &mut Unfolded::default());
+        let no_tree =
+            repository.tree_files(&Operation::unbounded(), blob, &mut Unfolded::default());
         assert!(matches!(
             no_tree,
             Err(RepositoryError::CorruptObject { .. })
@@ -362,7 +377,8 @@ mod tests {
             let header = format!("tree {}\0", tree.len()).into_bytes();
             let path = format!(".git/objects/{}/{}", &hex[..2], &hex[2..]);
             git.write(path, deflated(&[header, tree].concat()));
-            let result = found(&git.path).tree_files(id, &mut Unfolded::default());
+            let result =
+                found(&git.path).tree_files(&Operation::unbounded(), id, &mut Unfolded::default());
             let is_corrupt = matches!(result, Err(RepositoryError::CorruptObject { .. }));
             assert!(is_corrupt, "{name}: {result:?}");
         }
@@ -397,7 +413,9 @@ mod tests {
         }
         let repository = found(&git.path);
         let mut unfolded = Unfolded::default();
-        let files = repository.tree_files(small, &mut unfolded).unwrap();
+        let files = repository
+            .tree_files(&Operation::unbounded(), small, &mut unfolded)
+            .unwrap();
         let paths: Vec<_> = files.iter().map(|(path, _)| path.as_bytes()).collect();
         assert_eq!(paths, [&b"one/a"[..], b"one/b", b"other/a", b"other/b"]);
         let length: usize = paths.iter().map(|path| path.len()).sum();
@@ -407,7 +425,7 @@ mod tests {
         };
         assert_eq!(unfolded.together, expected);
 
-        let bomb = repository.tree_files(id, &mut Unfolded::default());
+        let bomb = repository.tree_files(&Operation::unbounded(), id, &mut Unfolded::default());
         let Err(RepositoryError::TooLarge { limit, actual, .. }) = bomb else {
             panic!("{bomb:?}");
         };
@@ -415,7 +433,7 @@ mod tests {
 
         // Many that are small enough are too much together.
         unfolded.together.entries = MAX_UNFOLDED_ENTRIES;
-        let too_much = repository.tree_files(small, &mut unfolded);
+        let too_much = repository.tree_files(&Operation::unbounded(), small, &mut unfolded);
         assert!(matches!(too_much, Err(RepositoryError::TooLarge { .. })));
     }
 
@@ -424,13 +442,14 @@ mod tests {
         let git = TestRepository::with_commit();
         let repository = found(&git.path);
         let tree = id(&git.git(&["rev-parse", "HEAD^{tree}"]));
-        let stopped = interrupt::Interrupt::never();
-        stopped.cancel();
-        let error = stopped.during(|| repository.object_of_kind(tree, ObjectKind::Tree, 1 << 20));
+        let interrupt = Interrupt::never();
+        interrupt.cancel();
+        let stopped = Operation::unbounded().cancelled_by(&interrupt);
+        let error = repository.object_of_kind(&stopped, tree, ObjectKind::Tree, 1 << 20);
         if let Err(error) = error {
             assert!(matches!(error, RepositoryError::Interrupted(_)), "{error}");
         }
-        let error = stopped.during(|| repository.tree_files(tree, &mut Unfolded::default()));
+        let error = repository.tree_files(&stopped, tree, &mut Unfolded::default());
         assert!(
             matches!(error, Err(RepositoryError::Interrupted(_))),
             "{error:?}"

@@ -59,7 +59,9 @@ impl Setting<'_> {
         } = self.request;
         let head = repository.head()?;
         // A commit that is not here, or damaged, is no reason to capture nothing.
-        let head_tree = repository.head_tree(&head).unwrap_or_default();
+        let head_tree = repository
+            .head_tree(self.request.op, &head)
+            .unwrap_or_default();
         let is_damaged = matches!(source, Source::WithoutIndex(_));
         let GitSink { pack, purged, .. } = self.sink;
         let operation = operation::keep(repository, is_damaged, store, pack, purged)?;
@@ -118,6 +120,7 @@ impl Setting<'_> {
             Err(_) => None,
         };
         let keeper = Keeper {
+            op: self.request.op,
             repository,
             store,
             pack,

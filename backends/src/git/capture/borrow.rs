@@ -14,7 +14,7 @@ use crate::git::object_id::sha1;
 use crate::git::repository::UserRepository;
 use crate::git::trees::Trees;
 use crate::git::{ObjectId, index};
-use crate::interrupt::Interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
 use crate::tree::{ContentId, EntryKind};
@@ -55,7 +55,9 @@ impl Setting<'_> {
         } else {
             wanted.extend(trees.new.keys());
             let object_dirs = object_dirs(self.repository)?;
-            store.borrow(&object_dirs, wanted, options.borrow)?.missing
+            store
+                .borrow(self.request.op, &object_dirs, wanted, options.borrow)?
+                .missing
         };
         let lost: HashSet<ObjectId> = missing
             .into_iter()
@@ -66,7 +68,7 @@ impl Setting<'_> {
             trees = build(walked)?;
         }
         let ids: Vec<ObjectId> = trees.new.keys().copied().collect();
-        let missing: HashSet<ObjectId> = store.missing(ids)?.into_iter().collect();
+        let missing: HashSet<ObjectId> = store.missing(self.request.op, ids)?.into_iter().collect();
         trees.new.retain(|id, _| missing.contains(id));
         Ok(trees)
     }
@@ -78,7 +80,7 @@ impl Setting<'_> {
         before: &Directories,
         walked: &mut Walked,
     ) -> Result<(), SnapshotError> {
-        let interrupt = &self.request.options.interrupt;
+        let op = self.request.op;
         let is_lost = |entry: &CachedEntry| {
             entry.is_captured() && sha1(&entry.id).is_some_and(|id| lost.contains(&id))
         };
@@ -91,10 +93,10 @@ impl Setting<'_> {
             root: self.root,
             sink: self.sink,
             before,
-            interrupt,
+            op,
         };
         for (path, id) in paths {
-            interrupt.check()?;
+            op.check()?;
             anew.read(walked, &path, id)?;
         }
         Ok(())
@@ -111,7 +113,7 @@ impl Setting<'_> {
         let Request { store, options, .. } = self.request;
         // Sorted.
         let seen = match believes {
-            true => store.standing_staged(),
+            true => store.standing_staged(self.request.op),
             false => Vec::new(),
         };
         let mut ids: Vec<ObjectId> = index::only_in_index(cache)
@@ -125,7 +127,9 @@ impl Setting<'_> {
         let unseen: Vec<ObjectId> = unseen.copied().collect();
         if !unseen.is_empty() {
             let object_dirs = object_dirs(self.repository)?;
-            let missing = store.borrow(&object_dirs, unseen, options.borrow)?.missing;
+            let missing = store
+                .borrow(self.request.op, &object_dirs, unseen, options.borrow)?
+                .missing;
             ids.retain(|id| missing.binary_search(id).is_err());
         }
         ids.retain(|id| !self.sink.purged.contains(&(*id).into()));
@@ -138,7 +142,7 @@ struct Anew<'a, 's> {
     root: &'a Root,
     sink: &'a GitSink<'s>,
     before: &'a Directories,
-    interrupt: &'a Interrupt,
+    op: &'a Operation,
 }
 
 impl Anew<'_, '_> {
@@ -167,7 +171,7 @@ impl Anew<'_, '_> {
         let reading = match self.root.open_parent(path) {
             Ok((parent, name)) => match entry.kind {
                 EntryKind::Symlink => read::link(parent.as_fd(), name, self.sink),
-                _ => read::file(parent.as_fd(), name, self.sink, self.interrupt),
+                _ => read::file(self.op, parent.as_fd(), name, self.sink),
             }
             .map_err(|error| match error {
                 SinkError::Sink(error) => error,

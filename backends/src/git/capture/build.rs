@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use super::Setting;
 use super::seed::Seed;
+use crate::bulk::Bulk;
 use crate::coverage::Omission;
-use crate::faults::Seam;
 use crate::git::pack::PackWriter;
 use crate::git::trees::{self, Compare, Trees};
 use crate::git::{ObjectId, ObjectKind, submodules};
-use crate::interrupt::{self, Bulk, Interrupt};
+use crate::operation::Operation;
 use crate::parallel::in_parts;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -38,30 +38,35 @@ impl Setting<'_> {
             (false, Use::Takes) => Compare::Yes,
             _ => Compare::No,
         };
-        interrupt::check()?;
+        self.request.op.check()?;
         let (before, revised) = (&base.cache.directories, &base.revised);
         let trees = self.borrow(base, walked, |walked| {
             let delta = &mut walked.delta;
-            Ok(trees::build(delta, before, revised, &submodules, compare)?)
+            Ok(trees::build(
+                self.request.op,
+                delta,
+                before,
+                revised,
+                &submodules,
+                compare,
+            )?)
         })?;
-        let trees = Bulk::new(trees);
-        add_trees(self.sink.pack, &trees.new, &self.request.options.interrupt)?;
+        let trees = Bulk::new(self.request.op, trees);
+        add_trees(self.request.op, self.sink.pack, &trees.new)?;
         Ok(Built { trees, left_out })
     }
 }
 
 /// Puts new trees into the pack. Each is small, but a change deep in a workspace makes many.
 fn add_trees(
+    op: &Operation,
     pack: &PackWriter,
     trees: &HashMap<ObjectId, Vec<u8>>,
-    interrupt: &Interrupt,
 ) -> Result<(), SnapshotError> {
     let trees: Vec<_> = trees.iter().collect();
-    let seam = Seam::of_this_thread();
     let added = in_parts(&trees, TREES_PER_THREAD, |part| {
-        seam.enter();
         for (id, content) in part {
-            interrupt.check()?;
+            op.check()?;
             pack.add(ObjectKind::Tree, **id, content)
                 .map_err(StoreError::from)?;
         }

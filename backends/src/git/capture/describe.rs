@@ -10,7 +10,6 @@ use crate::coverage::Coverage;
 use crate::git::compare::WithNew;
 use crate::git::{ObjectId, nested, submodules};
 use crate::hard_links;
-use crate::interrupt;
 use crate::record::{GitState, RECORD_VERSION, Record};
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::snapshot_error::SnapshotError;
@@ -39,14 +38,14 @@ impl Setting<'_> {
             options.captured_at,
         );
         snapshot.tree = Some(built.trees.root.to_string());
-        interrupt::check()?;
+        self.request.op.check()?;
         let omissions = seen.walked.omissions.values().chain(&built.left_out);
         snapshot.omissions = Coverage::new(omissions.cloned().collect());
         snapshot.nested_repositories = nested::look_at(
+            self.request.op,
             self.root,
             workspace.memory(),
             snapshot.omissions(),
-            &options.interrupt,
         )?;
         hard_links::note(&mut snapshot, std::mem::take(&mut seen.walked.links));
         let metadata = &mut snapshot.metadata;
@@ -82,6 +81,7 @@ impl Setting<'_> {
                     new: &built.trees.new,
                 };
                 !submodules::is_as_committed(
+                    self.request.op,
                     &with_new,
                     built.trees.root,
                     workspace.disk_path(),

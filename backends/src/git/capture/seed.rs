@@ -5,12 +5,12 @@ use super::{Setting, Source};
 use rustix::io::Errno;
 
 use crate::error::PathError;
-use crate::faults::Seam;
 use crate::git::object_id::sha1;
 use crate::git::pack::{PackWriter, Streamed};
 use crate::git::repository::{IndexFile, Unfolded, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind, index};
+use crate::operation::Operation;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
@@ -39,7 +39,10 @@ impl Setting<'_> {
             Source::Repository(repository) => {
                 let clock = Clock::of(self.root);
                 let (store, pack) = (self.request.store, self.sink.pack);
-                (read_index(repository, &clock, base, store, pack)?, None)
+                (
+                    read_index(self.request.op, repository, &clock, base, store, pack)?,
+                    None,
+                )
             }
             Source::WithoutIndex(repository) => {
                 let had_one = base.cache.index.take().is_some();
@@ -83,6 +86,7 @@ impl IndexBytes {
 /// Brings the cache into agreement with the user's index, if that is another than last time, and keeps
 /// its bytes in the store. Answers whether it was.
 fn read_index(
+    op: &Operation,
     repository: &UserRepository,
     clock: &Clock,
     base: &mut Base,
@@ -120,25 +124,22 @@ fn read_index(
     let now = EntryStat::of(&file.stat());
     let is_racy = is_racy(&now, before_ns);
     let known = known.map(|known| known.blob);
-    let is_same = known.is_some() && known == Some(file.blob_id()?.into());
-    let seam = Seam::of_this_thread();
+    let is_same = known.is_some() && known == Some(file.blob_id(op)?.into());
     let (agreed, kept) = std::thread::scope(|scope| {
         // To hash and compress the bytes takes as long as to read the entries.
-        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
-            seam.enter();
-            keep_index(&file, store, pack)
-        });
+        let helper =
+            std::thread::Builder::new().spawn_scoped(scope, || keep_index(op, &file, store, pack));
         let agreed = match is_same {
             true => Ok(None),
             false => base
-                .revise(|cache| agree(repository, &file, cache))
+                .revise(|cache| agree(op, repository, &file, cache))
                 .map(Some),
         };
         let kept = match helper.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(kept)) => kept,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             // A machine that gives no thread gets its answer all the same.
-            Err(_) => keep_index(&file, store, pack),
+            Err(_) => keep_index(op, &file, store, pack),
         };
         (agreed, kept)
     });
@@ -160,36 +161,38 @@ fn read_index(
 
 /// Makes the cache agree with the index in `file`; answers with the id of its bytes.
 fn agree(
+    op: &Operation,
     repository: &UserRepository,
     file: &IndexFile<'_>,
     cache: &mut StatCache,
 ) -> Result<ObjectId, SnapshotError> {
     let mtime_ns = EntryStat::of(&file.stat()).mtime_ns;
     let begin = || index::Tracked::new(repository.scope(), mtime_ns);
-    let (tracked, id) = file.fold(begin, index::Tracked::add)?;
+    let (tracked, id) = file.fold(op, begin, index::Tracked::add)?;
     let mut unfolded = Unfolded::default();
     let mut expand =
-        |tree: ObjectId| Ok::<_, SnapshotError>(repository.tree_files(tree, &mut unfolded)?);
-    index::agree(cache, tracked, &mut expand)?;
-    let sizes = |ids: &[ObjectId]| Ok::<_, SnapshotError>(repository.object_sizes(ids)?);
-    index::doubt_other_sizes(cache, sizes)?;
+        |tree: ObjectId| Ok::<_, SnapshotError>(repository.tree_files(op, tree, &mut unfolded)?);
+    index::agree(op, cache, tracked, &mut expand)?;
+    let sizes = |ids: &[ObjectId]| Ok::<_, SnapshotError>(repository.object_sizes(op, ids)?);
+    index::doubt_other_sizes(op, cache, sizes)?;
     Ok(id)
 }
 
 /// Puts the bytes of the index into the pack, unless the store has them; answers with their id. `None`:
 /// the index has not as many of them as it had.
 fn keep_index(
+    op: &Operation,
     file: &IndexFile<'_>,
     store: &Store,
     pack: &PackWriter,
 ) -> Result<Option<ObjectId>, SnapshotError> {
     if store.has_packs()? {
-        let id = file.blob_id()?;
+        let id = file.blob_id(op)?;
         if store.contains(&id)? {
             return Ok(Some(id));
         }
     }
-    let streamed = pack.add_stream(file.stat().size, &mut file.bytes());
+    let streamed = pack.add_stream(file.stat().size, &mut file.bytes(op));
     match streamed.map_err(StoreError::from)? {
         Streamed::Stored(id) => Ok(Some(id)),
         Streamed::Unstable => Ok(None),

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use super::seed::IndexBytes;
 use super::{Request, Setting, Source};
-use crate::faults::Seam;
+use crate::bulk::Bulk;
 use crate::git::repository::OutsideRules;
 use crate::git::rules::{ATTRIBUTES_FILE, GitRules, IGNORE_FILE};
-use crate::interrupt::{self, Bulk};
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -45,9 +44,10 @@ impl Setting<'_> {
             ..
         } = self.request;
         let purged = self.sink.purged;
-        let seeds = Bulk::new(base.take_seeds(RULE_FILES));
-        interrupt::check()?;
+        let seeds = Bulk::new(self.request.op, base.take_seeds(RULE_FILES));
+        self.request.op.check()?;
         let rules = GitRules::new(
+            self.request.op,
             self.root,
             self.repository,
             store,
@@ -66,7 +66,7 @@ impl Setting<'_> {
             watch: None,
             max_untracked_file_bytes: options.max_untracked_file_bytes,
             max_files: options.max_files,
-            interrupt: &options.interrupt,
+            op: self.request.op,
             progress: options.progress.as_deref(),
             is_purged: &|id| purged.contains(id),
         };
@@ -74,10 +74,13 @@ impl Setting<'_> {
             walk::search(self.root, &rules, self.sink, &mut scope, walk_options)
                 .map_err(|error| rules.failure().unwrap_or(error))
         };
-        let walked = Bulk::new(match &unread_index {
-            None => walk()?,
-            Some(index) => beside(&|| index.keep(store, self.sink.pack), &mut walk)?,
-        });
+        let walked = Bulk::new(
+            self.request.op,
+            match &unread_index {
+                None => walk()?,
+                Some(index) => beside(&|| index.keep(store, self.sink.pack), &mut walk)?,
+            },
+        );
         if usage == Use::Borrows {
             rules.read_changed(&walked.delta)?;
         }
@@ -85,7 +88,7 @@ impl Setting<'_> {
         let (warnings, has_kept) = (rules.warnings(&walked.omissions), rules.has_kept());
         let has_new_rules = note_rules(base, rules.into_rule_files(), scope.only().is_none());
         base.put_back(seeds.into_inner());
-        interrupt::check()?;
+        self.request.op.check()?;
         let seen = Seen {
             walked,
             has_kept,
@@ -140,12 +143,8 @@ fn beside<T>(
     aside: &(dyn Fn() -> Result<(), StoreError> + Sync),
     work: &mut dyn FnMut() -> Result<T, SnapshotError>,
 ) -> Result<T, SnapshotError> {
-    let seam = Seam::of_this_thread();
     std::thread::scope(|scope| {
-        let helper = std::thread::Builder::new().spawn_scoped(scope, || {
-            seam.enter();
-            aside()
-        });
+        let helper = std::thread::Builder::new().spawn_scoped(scope, aside);
         let done = work()?;
         match helper.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(finished)) => finished?,

@@ -26,6 +26,7 @@ use crate::git::rollback::{lock_repository, wait_for_lock};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::user_index::{self, MODE_SUBMODULE};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::patience::Patience;
 use crate::workspace::LockedWorkspace;
 use crate::worktree::root::Root;
@@ -47,6 +48,7 @@ pub(in crate::git) enum Aim {
 
 /// Carries out an intent, or what is left of it. A foreign lock is waited for for so long.
 pub(in crate::git) fn apply(
+    op: &Operation,
     workspace: &LockedWorkspace,
     intent: &CommitIntent,
     aim: Aim,
@@ -55,7 +57,7 @@ pub(in crate::git) fn apply(
 ) -> Result<CommitOutcome, CommitError> {
     let sound = Sound::of(intent)?;
     let repository = repository_of(workspace)?;
-    let _lock = lock_repository(workspace.state(), repository.common_dir(), patience)?;
+    let _lock = lock_repository(op, workspace.state(), repository.common_dir(), patience)?;
     let hand = Hand {
         refs: Refs::open(repository.common_dir())?,
         git_dir: open_directory(repository.git_dir())?,
@@ -67,11 +69,11 @@ pub(in crate::git) fn apply(
         sound: &sound,
         patience,
     };
-    hand.release_what_a_crash_left();
+    hand.release_what_a_crash_left(op);
     let mut tries = 0;
     loop {
         tries += 1;
-        match hand.attempt() {
+        match hand.attempt(op) {
             // Somebody else was faster: where the ref is now says what that means.
             Err(CommitError::Failed { source, .. })
                 if tries < MAX_TRIES
@@ -104,18 +106,18 @@ enum HeadNames {
 }
 
 impl Hand<'_> {
-    fn attempt(&self) -> Result<CommitOutcome, CommitError> {
+    fn attempt(&self, op: &Operation) -> Result<CommitOutcome, CommitError> {
         let head = self.repository.head()?;
-        let (now, head_names) = self.position(&head)?;
+        let (now, head_names) = self.position(op, &head)?;
         let sound = self.sound;
-        match settle(self.repository, sound, now)? {
+        match settle(op, self.repository, sound, now)? {
             Standing::InPlace(commit) => {
                 let finish = || {
                     if now == Some(sound.commit) {
-                        self.log(head_names);
+                        self.log(op, head_names);
                     }
                     match (head_names, now) {
-                        (HeadNames::It, Some(tip)) => self.follow(tip, &self.changes()?),
+                        (HeadNames::It, Some(tip)) => self.follow(op, tip, &self.changes(op)?),
                         _ => Ok(()),
                     }
                 };
@@ -129,14 +131,18 @@ impl Hand<'_> {
             }),
             Standing::Open if self.aim == Aim::Adopt => Ok(CommitOutcome::NotMade),
             Standing::Open => {
-                self.make(&head, head_names)?;
+                self.make(op, &head, head_names)?;
                 Ok(in_place(sound.commit, false))
             }
         }
     }
 
     /// Where the intent's ref is.
-    fn position(&self, head: &Head) -> Result<(Option<ObjectId>, HeadNames), CommitError> {
+    fn position(
+        &self,
+        op: &Operation,
+        head: &Head,
+    ) -> Result<(Option<ObjectId>, HeadNames), CommitError> {
         let reference = &self.sound.intent.reference;
         if reference == "HEAD" {
             return Ok((head.commit(), HeadNames::It));
@@ -145,43 +151,44 @@ impl Hand<'_> {
             true => HeadNames::It,
             false => HeadNames::SomethingElse,
         };
-        Ok((self.refs.resolve(reference)?, names))
+        Ok((self.refs.resolve(op, reference)?, names))
     }
 
     /// Makes the commit, moves the ref to it, and lets the index follow.
-    fn make(&self, head: &Head, head_names: HeadNames) -> Result<(), CommitError> {
+    fn make(&self, op: &Operation, head: &Head, head_names: HeadNames) -> Result<(), CommitError> {
         let sound = self.sound;
         // Whatever cannot be read is found before anything is done.
-        let changes = self.changes()?;
-        self.check_blobs(&changes)?;
+        let changes = self.changes(op)?;
+        self.check_blobs(op, &changes)?;
         if head_names == HeadNames::It {
             let git_dir = self.repository.git_dir();
             let patience = Patience::of(self.patience);
-            wait_for_lock(self.git_dir.as_fd(), "index", git_dir, patience)?;
+            wait_for_lock(op, self.git_dir.as_fd(), "index", git_dir, patience)?;
         }
-        self.write_commit()?;
-        if let Err(error) = self.move_ref(head) {
-            return Err(match self.is_made() {
+        self.write_commit(op)?;
+        if let Err(error) = self.move_ref(op, head) {
+            return Err(match self.is_made(op) {
                 true => incomplete(sound.commit, error),
                 false => error,
             });
         }
-        self.log(head_names);
+        self.log(op, head_names);
         if head_names == HeadNames::It {
-            self.follow(sound.commit, &changes)
+            self.follow(op, sound.commit, &changes)
                 .map_err(|error| incomplete(sound.commit, error))?;
         }
         Ok(())
     }
 
     /// The paths at which the commit differs from its parent.
-    fn changes(&self) -> Result<Vec<TreeChange>, CommitError> {
+    fn changes(&self, op: &Operation) -> Result<Vec<TreeChange>, CommitError> {
         let trees = RepositoryTrees(self.repository);
         let parent = match self.sound.parent {
-            Some(parent) => Some(CommitObject::known(self.repository, parent)?.tree),
+            Some(parent) => Some(CommitObject::known(op, self.repository, parent)?.tree),
             None => None,
         };
         Ok(tree_changes::between(
+            op,
             &trees,
             parent,
             Some(self.sound.tree),
@@ -190,13 +197,13 @@ impl Hand<'_> {
 
     /// Makes sure that what the commit adds is there: between its preparation and a recovery somebody may have
     /// collected what nothing named yet.
-    fn check_blobs(&self, changes: &[TreeChange]) -> Result<(), CommitError> {
+    fn check_blobs(&self, op: &Operation, changes: &[TreeChange]) -> Result<(), CommitError> {
         let sides = changes.iter().filter_map(|change| change.new);
         let ids: Vec<ObjectId> = sides
             .filter(|(mode, _)| *mode != MODE_SUBMODULE)
             .map(|(_, id)| id)
             .collect();
-        let sizes = self.repository.object_sizes(&ids)?;
+        let sizes = self.repository.object_sizes(op, &ids)?;
         let missing = ids.iter().zip(sizes).find(|(_, size)| size.is_none());
         match missing {
             Some((id, _)) => Err(RepositoryError::MissingObject { id: *id }.into()),
@@ -204,12 +211,12 @@ impl Hand<'_> {
         }
     }
 
-    fn write_commit(&self) -> Result<(), CommitError> {
+    fn write_commit(&self, op: &Operation) -> Result<(), CommitError> {
         let (commit, bytes) = (&self.sound.commit, &self.sound.bytes);
-        if CommitObject::read(self.repository, *commit)?.is_some() {
+        if CommitObject::read(op, self.repository, *commit)?.is_some() {
             return Ok(());
         }
-        let mut objects = LooseWriter::open(self.repository.common_dir())?;
+        let mut objects = LooseWriter::open(op, self.repository.common_dir())?;
         let size = bytes.len() as u64;
         objects.write(ObjectKind::Commit, commit, size, &mut |out| {
             out.write_all(bytes)
@@ -217,28 +224,28 @@ impl Hand<'_> {
         Ok(objects.sync()?)
     }
 
-    fn move_ref(&self, head: &Head) -> Result<(), CommitError> {
+    fn move_ref(&self, op: &Operation, head: &Head) -> Result<(), CommitError> {
         let sound = self.sound;
         let branch = &sound.intent.reference;
         if branch == "HEAD" {
-            return self.move_head(head);
+            return self.move_head(op, head);
         }
         if sound.parent.is_none() {
-            self.check_room_for(branch)?;
+            self.check_room_for(op, branch)?;
         }
         let (old, new) = (sound.parent, Some(sound.commit));
-        Ok(self.refs.move_to(&self.locks(), branch, old, new)?)
+        Ok(self.refs.move_to(op, &self.locks(), branch, old, new)?)
     }
 
     /// Whether the ref is at the commit, as far as that can be told.
-    fn is_made(&self) -> bool {
+    fn is_made(&self, op: &Operation) -> bool {
         let head = self.repository.head().map_err(CommitError::from);
-        let position = head.and_then(|head| self.position(&head));
+        let position = head.and_then(|head| self.position(op, &head));
         position.is_ok_and(|(now, _)| now == Some(self.sound.commit))
     }
 
     /// Moves a HEAD that is detached.
-    fn move_head(&self, head: &Head) -> Result<(), CommitError> {
+    fn move_head(&self, op: &Operation, head: &Head) -> Result<(), CommitError> {
         let sound = self.sound;
         let Some(parent) = sound.parent.filter(|_| head.branch().is_none()) else {
             return Err(CommitError::Conflict(
@@ -258,23 +265,23 @@ impl Hand<'_> {
         };
         let text = format!("{new}\n");
         self.locks()
-            .replace(&place, Some(New::of(text.as_bytes())), &judge)?;
+            .replace(op, &place, Some(New::of(text.as_bytes())), &judge)?;
         Ok(())
     }
 
     /// A branch cannot be where another one has its directory, or below one.
-    fn check_room_for(&self, branch: &str) -> Result<(), CommitError> {
+    fn check_room_for(&self, op: &Operation, branch: &str) -> Result<(), CommitError> {
         let taken = |other: &str| {
             CommitError::Conflict(format!("{branch} cannot be made beside the branch {other}"))
         };
-        match self.refs.in_the_way_of(branch)?.first_key_value() {
+        match self.refs.in_the_way_of(op, branch)?.first_key_value() {
             Some((other, _)) => Err(taken(other)),
             None => Ok(()),
         }
     }
 
     /// Adds a line to the reflogs of the ref and of HEAD, where git would, unless a crash came after that.
-    fn log(&self, head_names: HeadNames) {
+    fn log(&self, op: &Operation, head_names: HeadNames) {
         let sound = self.sound;
         let missing = match self.settings.get("core", "logallrefupdates") {
             Some(value) if value.eq_ignore_ascii_case(b"always") => Missing::Made,
@@ -300,25 +307,30 @@ impl Hand<'_> {
         let own = (reference != "HEAD").then_some((self.refs.common.as_fd(), reference));
         let head = (head_names == HeadNames::It).then_some((self.git_dir.as_fd(), "HEAD"));
         for (holder, name) in own.into_iter().chain(head) {
-            if reflog::last(holder, name) != Some(sound.commit) {
-                reflog::add(holder, name, &line, missing);
+            if reflog::last(op, holder, name) != Some(sound.commit) {
+                reflog::add(op, holder, name, &line, missing);
             }
         }
     }
 
     /// Lets the index follow, while the ref is at `tip`.
-    fn follow(&self, tip: ObjectId, changes: &[TreeChange]) -> Result<(), CommitError> {
+    fn follow(
+        &self,
+        op: &Operation,
+        tip: ObjectId,
+        changes: &[TreeChange],
+    ) -> Result<(), CommitError> {
         let trees = RepositoryTrees(self.repository);
         let tree = match tip == self.sound.commit {
             true => self.sound.tree,
-            false => CommitObject::known(self.repository, tip)?.tree,
+            false => CommitObject::known(op, self.repository, tip)?.tree,
         };
         let at_tip = TreeLookup::new(&trees, tree);
         let is_current = |change: &TreeChange| {
-            let found = at_tip.at(&change.path);
+            let found = at_tip.at(op, &change.path);
             found.is_ok_and(|item| item.as_ref().and_then(side_of) == change.new)
         };
-        let whole = || tree_changes::between(&trees, None, Some(tree));
+        let whole = || tree_changes::between(op, &trees, None, Some(tree));
         // Without an index there is no path that it has already.
         let all = match self.in_git_dir("index").read()? {
             Some(_) => None,
@@ -357,7 +369,10 @@ impl Hand<'_> {
                     what: printable(&place.path.join(place.name)),
                 }),
             };
-            match self.locks().replace(&place, Some(New::of(&bytes)), &judge) {
+            match self
+                .locks()
+                .replace(op, &place, Some(New::of(&bytes)), &judge)
+            {
                 Err(PutError::Changed { .. }) if tries < MAX_TRIES => {}
                 written => return Ok(written?),
             }
@@ -381,10 +396,10 @@ impl Hand<'_> {
     }
 
     /// Takes away what a crash left in the user's way, and would keep us from taking the locks.
-    fn release_what_a_crash_left(&self) {
+    fn release_what_a_crash_left(&self, op: &Operation) {
         let locks = self.locks();
         for name in ["HEAD", "index"] {
-            locks.release_what_a_crash_left(&self.in_git_dir(name));
+            locks.release_what_a_crash_left(op, &self.in_git_dir(name));
         }
         let reference = &self.sound.intent.reference;
         if reference == "HEAD" {
@@ -392,12 +407,15 @@ impl Hand<'_> {
         }
         let (above, name) = split(reference);
         let path: &Path = &self.refs.path.join(above);
-        if let Ok(Some(directory)) = open_below(self.refs.common.as_fd(), above, Create::No) {
-            locks.release_what_a_crash_left(&Place {
-                directory: directory.as_fd(),
-                path,
-                name,
-            });
+        if let Ok(Some(directory)) = open_below(op, self.refs.common.as_fd(), above, Create::No) {
+            locks.release_what_a_crash_left(
+                op,
+                &Place {
+                    directory: directory.as_fd(),
+                    path,
+                    name,
+                },
+            );
         }
     }
 }

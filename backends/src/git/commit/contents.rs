@@ -11,7 +11,7 @@ use crate::git::loose_writer::LooseWriter;
 use crate::git::repository::{Settings, UserRepository};
 use crate::git::store::Store;
 use crate::git::{ObjectId, ObjectKind};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
 
@@ -37,6 +37,7 @@ impl BlobSource {
 /// Where contents come from.
 #[derive(Clone, Copy)]
 pub(super) struct Contents<'a> {
+    pub(super) op: &'a Operation,
     pub(super) store: &'a Store,
     pub(super) repository: &'a UserRepository,
     pub(super) settings: &'a Settings,
@@ -90,13 +91,13 @@ impl Contents<'_> {
         let Some(id) = index_id else {
             return Ok(false);
         };
-        let blob = self.repository.read_object(id, u64::MAX)?;
+        let blob = self.repository.read_object(self.op, id, u64::MAX)?;
         Ok(blob.is_some_and(|(_, bytes)| is_text_with_crlf(&bytes)))
     }
 
     fn bytes(&self, raw: &ObjectId) -> Result<Vec<u8>, CommitError> {
         let mut bytes = Vec::new();
-        match self.store.blob_to(raw, &mut bytes) {
+        match self.store.blob_to(self.op, raw, &mut bytes) {
             Ok(_) => Ok(bytes),
             Err(ContentError::Store(error)) => Err(error.into()),
             Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),
@@ -109,13 +110,13 @@ impl Contents<'_> {
         blobs: &BTreeMap<ObjectId, BlobSource>,
         trees: &BTreeMap<ObjectId, Vec<u8>>,
     ) -> Result<(), CommitError> {
-        let mut objects = LooseWriter::open(self.repository.common_dir())?;
+        let mut objects = LooseWriter::open(self.op, self.repository.common_dir())?;
         for id in self.lacking(blobs.keys())? {
-            interrupt::check()?;
+            self.op.check()?;
             self.write_blob(&mut objects, &id, &blobs[&id])?;
         }
         for id in self.lacking(trees.keys())? {
-            interrupt::check()?;
+            self.op.check()?;
             let bytes = &trees[&id];
             let size = bytes.len() as u64;
             objects.write(ObjectKind::Tree, &id, size, &mut |out| out.write_all(bytes))?;
@@ -129,7 +130,7 @@ impl Contents<'_> {
         ids: impl Iterator<Item = &'i ObjectId>,
     ) -> Result<Vec<ObjectId>, CommitError> {
         let ids: Vec<ObjectId> = ids.copied().collect();
-        let sizes = self.repository.object_sizes(&ids)?;
+        let sizes = self.repository.object_sizes(self.op, &ids)?;
         let lacking = ids
             .into_iter()
             .zip(sizes)
@@ -153,7 +154,7 @@ impl Contents<'_> {
         // The store's own failure must not be taken for that of the disk.
         let mut failure: Option<StoreError> = None;
         let size = self.store.blob_size(id)?;
-        let mut copy = |out: &mut dyn Write| match self.store.blob_to(id, out) {
+        let mut copy = |out: &mut dyn Write| match self.store.blob_to(self.op, id, out) {
             Ok(_) => Ok(()),
             Err(ContentError::Sink(error)) => Err(error),
             Err(ContentError::Store(error)) => {

@@ -16,7 +16,7 @@ use crate::git::store::Reader;
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{ItemKind, TreeItem, Trees as _};
 use crate::git::tree_rules::TreeRules;
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 use crate::tree::EntryKind;
@@ -27,6 +27,7 @@ pub(super) type Edits = BTreeMap<RelPath, Option<(ItemKind, ObjectId)>>;
 
 /// What the decision rests on.
 pub(super) struct Sources<'a> {
+    pub(super) op: &'a Operation,
     pub(super) root: &'a Root,
     /// The workspace below the work tree.
     pub(super) scope: &'a RelPath,
@@ -97,14 +98,14 @@ impl<'a, 'f> Walk<'a, 'f> {
             if pair.head == pair.stored {
                 continue;
             }
-            interrupt::check()?;
+            self.sources.op.check()?;
             let by_name = |items: Vec<TreeItem>| items.into_iter().map(|i| (i.name.clone(), i));
             let mut head: BTreeMap<_, _> = match pair.head {
-                Some(id) => by_name(self.sources.head.tree(&id)?).collect(),
+                Some(id) => by_name(self.sources.head.tree(self.sources.op, &id)?).collect(),
                 None => BTreeMap::new(),
             };
             let mut stored: BTreeMap<_, _> = match pair.stored {
-                Some(id) => by_name(self.sources.stored.tree(&id)?).collect(),
+                Some(id) => by_name(self.sources.stored.tree(self.sources.op, &id)?).collect(),
                 None => BTreeMap::new(),
             };
             let names: BTreeSet<Vec<u8>> = head.keys().chain(stored.keys()).cloned().collect();
@@ -140,8 +141,11 @@ impl<'a, 'f> Walk<'a, 'f> {
             if !self.is_wanted_whole(&path) || !staged.may_be_looked_into(root, full, &path) {
                 continue;
             }
-            interrupt::check()?;
-            let (was, now) = (head.at(&path)?, stored.at(&path)?);
+            self.sources.op.check()?;
+            let (was, now) = (
+                head.at(self.sources.op, &path)?,
+                stored.at(self.sources.op, &path)?,
+            );
             let (Some(was), Some(now)) = (was, now) else {
                 continue;
             };
@@ -319,7 +323,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return Ok(());
         }
         let entry = self.sources.staged.at(&full).cloned();
-        if entry.is_none() && self.sources.rules.omits(&path)?.is_some() {
+        if entry.is_none() && self.sources.rules.omits(self.sources.op, &path)?.is_some() {
             // Kept by the session, or asked for by the host: git ignores it.
             return self.gone(path, full, head);
         }

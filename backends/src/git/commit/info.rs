@@ -6,6 +6,7 @@ use crate::commit::{CommitError, CommitInfo};
 use crate::git::repository::UserRepository;
 use crate::git::user_index::MODE_SUBMODULE;
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::patch::{self, Limits, LineCounts, MAX_TEXT_BYTES};
 use crate::tree::EntryKind;
 use crate::workspace::Workspace;
@@ -17,21 +18,25 @@ const LIMITS: Limits = Limits {
 };
 
 /// See [`Backend::commit_info`](crate::Backend::commit_info).
-pub(in crate::git) fn info(workspace: &Workspace, commit: &str) -> Result<CommitInfo, CommitError> {
+pub(in crate::git) fn info(
+    op: &Operation,
+    workspace: &Workspace,
+    commit: &str,
+) -> Result<CommitInfo, CommitError> {
     let unknown = || CommitError::NotFound(commit.to_owned());
     let id: ObjectId = commit.parse().map_err(|_| unknown())?;
     let repository = super::repository_of(workspace)?;
-    let found = CommitObject::read(&repository, id)?.ok_or_else(unknown)?;
+    let found = CommitObject::read(op, &repository, id)?.ok_or_else(unknown)?;
     let parent = found.parents.first().copied();
     let old = match parent {
-        Some(parent) => Some(CommitObject::known(&repository, parent)?.tree),
+        Some(parent) => Some(CommitObject::known(op, &repository, parent)?.tree),
         None => None,
     };
     let trees = RepositoryTrees(&repository);
-    let changes = tree_changes::between(&trees, old, Some(found.tree))?;
+    let changes = tree_changes::between(op, &trees, old, Some(found.tree))?;
     let mut counts = LineCounts::default();
     for change in &changes {
-        let of_change = count(&repository, change)?;
+        let of_change = count(op, &repository, change)?;
         counts.insertions += of_change.insertions;
         counts.deletions += of_change.deletions;
     }
@@ -47,25 +52,30 @@ pub(in crate::git) fn info(workspace: &Workspace, commit: &str) -> Result<Commit
 }
 
 /// Counts the lines of one path. A binary file has none.
-fn count(repository: &UserRepository, change: &TreeChange) -> Result<LineCounts, CommitError> {
+fn count(
+    op: &Operation,
+    repository: &UserRepository,
+    change: &TreeChange,
+) -> Result<LineCounts, CommitError> {
     let is_link = |side: &Side| EntryKind::from_git_mode(side.0) == Some(EntryKind::Symlink);
     let (old, new) = (change.old, change.new);
     // What becomes another kind of thing goes, and comes.
     if let (Some(old), Some(new)) = (&old, &new)
         && (is_link(old) != is_link(new) || (old.0 == MODE_SUBMODULE) != (new.0 == MODE_SUBMODULE))
     {
-        let gone = sides(repository, Some(*old), None)?;
-        let come = sides(repository, None, Some(*new))?;
+        let gone = sides(op, repository, Some(*old), None)?;
+        let come = sides(op, repository, None, Some(*new))?;
         return Ok(LineCounts {
             insertions: come.insertions,
             deletions: gone.deletions,
             ..LineCounts::default()
         });
     }
-    sides(repository, old, new)
+    sides(op, repository, old, new)
 }
 
 fn sides(
+    op: &Operation,
     repository: &UserRepository,
     old: Option<Side>,
     new: Option<Side>,
@@ -74,7 +84,7 @@ fn sides(
         return Ok(LineCounts::default());
     }
     let text = |side: Option<Side>| match side {
-        Some(side) => text(repository, side).map(|text| text.map(Some)),
+        Some(side) => text(op, repository, side).map(|text| text.map(Some)),
         None => Ok(Some(None)),
     };
     match (text(old)?, text(new)?) {
@@ -85,15 +95,19 @@ fn sides(
 }
 
 /// The text that git compares; `None` if it is too large to be one.
-fn text(repository: &UserRepository, (mode, id): Side) -> Result<Option<Vec<u8>>, CommitError> {
+fn text(
+    op: &Operation,
+    repository: &UserRepository,
+    (mode, id): Side,
+) -> Result<Option<Vec<u8>>, CommitError> {
     if mode == MODE_SUBMODULE {
         return Ok(Some(format!("Subproject commit {id}\n").into_bytes()));
     }
-    let size = repository.object_sizes(&[id])?[0];
+    let size = repository.object_sizes(op, &[id])?[0];
     if size.is_some_and(|size| size > MAX_TEXT_BYTES as u64) {
         return Ok(None);
     }
-    match repository.read_object(id, MAX_TEXT_BYTES as u64)? {
+    match repository.read_object(op, id, MAX_TEXT_BYTES as u64)? {
         Some((ObjectKind::Blob, bytes)) => Ok(Some(bytes)),
         _ => Err(crate::git::repository::RepositoryError::MissingObject { id }.into()),
     }

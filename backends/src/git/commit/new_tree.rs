@@ -8,6 +8,7 @@ use crate::commit::CommitError;
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
 
@@ -25,6 +26,7 @@ pub(super) struct NewTree {
 impl NewTree {
     /// The tree `base` with `edits`. A directory with nothing left in it goes.
     pub(super) fn of(
+        op: &Operation,
         trees: &dyn Trees,
         base: ObjectId,
         edits: &Edits,
@@ -52,7 +54,7 @@ impl NewTree {
         };
         // The deepest first: what comes of one is an edit of the one above.
         for (_, directory) in directories {
-            let items = known.directory(&directory)?;
+            let items = known.directory(op, &directory)?;
             let mut items: BTreeMap<Vec<u8>, TreeItem> = items
                 .iter()
                 .flat_map(|items| items.iter())

@@ -4,6 +4,7 @@ use crate::commit::{CommitError, Signature};
 use crate::git::repository::{RepositoryError, UserRepository};
 use crate::git::tree_object::{self, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 
@@ -17,12 +18,12 @@ const MAX_TREE_BYTES: u64 = 256 << 20;
 pub(super) struct RepositoryTrees<'a>(pub(super) &'a UserRepository);
 
 impl Trees for RepositoryTrees<'_> {
-    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+    fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
         // It need not be anywhere.
         if *id == tree_object::empty_tree_id() {
             return Ok(Vec::new());
         }
-        let read = self.0.read_object(*id, MAX_TREE_BYTES);
+        let read = self.0.read_object(op, *id, MAX_TREE_BYTES);
         match read.map_err(as_store_error)? {
             Some((ObjectKind::Tree, bytes)) => tree_object::parse(id, &bytes),
             Some(_) => Err(StoreError::corrupt(id.to_string(), "it is no tree")),
@@ -56,10 +57,11 @@ pub(super) struct CommitObject {
 impl CommitObject {
     /// The commit `id`; `None` if the repository has none of that id.
     pub(super) fn read(
+        op: &Operation,
         repository: &UserRepository,
         id: ObjectId,
     ) -> Result<Option<Self>, CommitError> {
-        match repository.read_object(id, MAX_COMMIT_BYTES)? {
+        match repository.read_object(op, id, MAX_COMMIT_BYTES)? {
             Some((ObjectKind::Commit, bytes)) => match Self::parse(&bytes) {
                 Some(commit) => Ok(Some(commit)),
                 None => Err(StoreError::corrupt(id.to_string(), "the commit is malformed").into()),
@@ -69,8 +71,12 @@ impl CommitObject {
     }
 
     /// The commit `id`, which must be there.
-    pub(super) fn known(repository: &UserRepository, id: ObjectId) -> Result<Self, CommitError> {
-        match Self::read(repository, id)? {
+    pub(super) fn known(
+        op: &Operation,
+        repository: &UserRepository,
+        id: ObjectId,
+    ) -> Result<Self, CommitError> {
+        match Self::read(op, repository, id)? {
             Some(commit) => Ok(commit),
             None => Err(RepositoryError::MissingObject { id }.into()),
         }

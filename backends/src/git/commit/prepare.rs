@@ -22,6 +22,7 @@ use crate::git::store::Store;
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::tree_rules::TreeRules;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
 use crate::tree::EntryKind;
@@ -35,6 +36,7 @@ pub(in crate::git) type Environment<'e> = dyn Fn(&str) -> Option<OsString> + 'e;
 
 /// See [`Backend::prepare_commit`](crate::Backend::prepare_commit). `record` is that of the snapshot.
 pub(in crate::git) fn prepare(
+    op: &Operation,
     workspace: &LockedWorkspace,
     store: &Store,
     record: &Record,
@@ -55,7 +57,7 @@ pub(in crate::git) fn prepare(
     let staged = Staged::read(&repository)?;
 
     let base = match head.commit() {
-        Some(commit) => CommitObject::known(&repository, commit)?.tree,
+        Some(commit) => CommitObject::known(op, &repository, commit)?.tree,
         None => tree_object::empty_tree_id(),
     };
     let tree = Decision {
@@ -68,7 +70,7 @@ pub(in crate::git) fn prepare(
         paths: &request.paths,
         env,
     }
-    .tree(&head, base)?;
+    .tree(op, &head, base)?;
     if tree == base {
         return Ok(None);
     }
@@ -137,7 +139,7 @@ struct Decision<'a> {
 impl Decision<'_> {
     /// The tree of the commit: `base`, that of HEAD, with what was captured. All of it is in the repository
     /// then.
-    fn tree(&self, head: &Head, base: ObjectId) -> Result<ObjectId, CommitError> {
+    fn tree(&self, op: &Operation, head: &Head, base: ObjectId) -> Result<ObjectId, CommitError> {
         let root = self.workspace.root()?;
         let packs = self.store.reader_set()?;
         let stored = self.store.reader(&packs);
@@ -147,6 +149,7 @@ impl Decision<'_> {
         plain.include.clear();
         let rules = TreeRules::of(self.store, &plain, None)?;
         let contents = Contents {
+            op,
             store: self.store,
             repository: self.repository,
             settings: self.settings,
@@ -158,7 +161,7 @@ impl Decision<'_> {
         let above: HashMap<RelPath, Vec<u8>> = above.into_iter().collect();
         let mut read = |directory: &RelPath| match above.get(directory) {
             Some(text) => Ok(Some(text.clone())),
-            None => self.attribute_file(&captured_files, directory),
+            None => self.attribute_file(op, &captured_files, directory),
         };
         let user = UserConfig::read(self.env, Some(self.repository));
         let outside = self.repository.outside_attributes(&user)?;
@@ -173,6 +176,7 @@ impl Decision<'_> {
             &mut read,
         );
         let sources = Sources {
+            op,
             root: &root,
             scope: self.repository.scope(),
             snapshot: &self.record.snapshot,
@@ -184,7 +188,7 @@ impl Decision<'_> {
             paths: self.paths,
         };
         let mut walk = Walk::new(sources, contents, attributes);
-        walk.run(self.repository.head_tree(head)?, captured)?;
+        walk.run(self.repository.head_tree(op, head)?, captured)?;
         let (edits, blobs) = (walk.edits, walk.blobs);
         if !blobs.is_empty() && self.repository.names_attributes()? {
             return Err(CommitError::Unsupported(
@@ -195,7 +199,7 @@ impl Decision<'_> {
         if edits.is_empty() {
             return Ok(base);
         }
-        let made = NewTree::of(&RepositoryTrees(self.repository), base, &edits)?;
+        let made = NewTree::of(op, &RepositoryTrees(self.repository), base, &edits)?;
         if made.id != base {
             contents.give(&blobs, &made.trees)?;
         }
@@ -205,6 +209,7 @@ impl Decision<'_> {
     /// The attribute file of a directory of the work tree: the captured one, or else that of the index.
     fn attribute_file(
         &self,
+        op: &Operation,
         captured: &TreeLookup<'_>,
         directory: &RelPath,
     ) -> Result<Option<Vec<u8>>, CommitError> {
@@ -214,19 +219,19 @@ impl Decision<'_> {
                 kind: ItemKind::Entry(EntryKind::File | EntryKind::Executable),
                 id,
                 ..
-            }) = captured.at(&below)?
+            }) = captured.at(op, &below)?
         {
             if self.store.blob_size(&id)? > MAX_ATTRIBUTES_BYTES {
                 return Ok(None);
             }
-            return Ok(Some(self.store.read(&id, MAX_ATTRIBUTES_BYTES)?.1));
+            return Ok(Some(self.store.read(op, &id, MAX_ATTRIBUTES_BYTES)?.1));
         }
         let is_file = |mode: u32| mode & 0o170_000 == 0o100_000;
         match self.staged.at(&path).filter(|entry| is_file(entry.mode)) {
             Some(entry) => {
                 let blob = self
                     .repository
-                    .read_object(entry.id, MAX_ATTRIBUTES_BYTES)?;
+                    .read_object(op, entry.id, MAX_ATTRIBUTES_BYTES)?;
                 Ok(blob.map(|(_, bytes)| bytes))
             }
             None => Ok(None),

@@ -8,6 +8,7 @@ use super::sound::Sound;
 use crate::commit::CommitError;
 use crate::git::ObjectId;
 use crate::git::repository::UserRepository;
+use crate::operation::Operation;
 
 /// How many commits are looked at, from a ref backwards.
 const MAX_COMMITS: usize = 100_000;
@@ -33,6 +34,7 @@ pub(super) enum Standing {
 
 /// Says where an intent stands while its ref is at `now`.
 pub(super) fn settle(
+    op: &Operation,
     repository: &UserRepository,
     sound: &Sound<'_>,
     now: Option<ObjectId>,
@@ -52,7 +54,7 @@ pub(super) fn settle(
     let mut waiting = VecDeque::from([tip]);
     while let Some(id) = waiting.pop_front() {
         // What a shallow clone cuts off is not there.
-        let Some(commit) = CommitObject::read(repository, id)? else {
+        let Some(commit) = CommitObject::read(op, repository, id)? else {
             continue;
         };
         let is_same = commit.tree == sound.tree

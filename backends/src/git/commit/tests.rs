@@ -15,6 +15,7 @@ use crate::commit::{CommitIntent, CommitOutcome, CommitRequest, Signature};
 use crate::error::ErrorKind;
 use crate::git::GitBackend;
 use crate::git::test_repository::TestRepository;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::restore::Restorable as _;
 use crate::restore::naive::view;
@@ -63,7 +64,7 @@ impl Story {
         let state = StateDir::open(git.beside("state")).unwrap();
         let workspace = Workspace::open(path, &state)
             .unwrap()
-            .lock(PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
             .unwrap();
         Self { git, workspace }
     }
@@ -98,7 +99,9 @@ impl Story {
         request: &CommitRequest,
         options: &SnapshotOptions,
     ) -> Result<Option<CommitIntent>, CommitError> {
-        let snapshot = GitBackend.snapshot(&self.workspace, options).unwrap();
+        let snapshot = GitBackend
+            .snapshot(&Operation::unbounded(), &self.workspace, options)
+            .unwrap();
         self.prepare_of(&snapshot.id, request)
     }
 
@@ -107,11 +110,20 @@ impl Story {
         snapshot: &crate::snapshot::SnapshotId,
         request: &CommitRequest,
     ) -> Result<Option<CommitIntent>, CommitError> {
+        self.prepare_of_in(&Operation::unbounded(), snapshot, request)
+    }
+
+    fn prepare_of_in(
+        &self,
+        op: &Operation,
+        snapshot: &crate::snapshot::SnapshotId,
+        request: &CommitRequest,
+    ) -> Result<Option<CommitIntent>, CommitError> {
         let slot = self.workspace.kept_open::<crate::git::store::StoreSlot>();
         let store = slot.open(&self.workspace.store_path().join("git"));
         let store = store.unwrap().unwrap();
-        let record = GitBackend.record(&self.workspace, snapshot).unwrap();
-        prepare(&self.workspace, &store, &record, request, &self.env())
+        let record = GitBackend.record(op, &self.workspace, snapshot).unwrap();
+        prepare(op, &self.workspace, &store, &record, request, &self.env())
     }
 
     fn prepare(&self) -> CommitIntent {
@@ -125,11 +137,27 @@ impl Story {
     }
 
     fn try_apply(&self, intent: &CommitIntent) -> Result<CommitOutcome, CommitError> {
-        apply(&self.workspace, intent, Aim::Make, &self.env(), SHORT)
+        self.try_apply_in(&Operation::unbounded(), intent)
+    }
+
+    fn try_apply_in(
+        &self,
+        op: &Operation,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError> {
+        apply(op, &self.workspace, intent, Aim::Make, &self.env(), SHORT)
     }
 
     fn try_adopt(&self, intent: &CommitIntent) -> CommitOutcome {
-        apply(&self.workspace, intent, Aim::Adopt, &self.env(), SHORT).unwrap()
+        apply(
+            &Operation::unbounded(),
+            &self.workspace,
+            intent,
+            Aim::Adopt,
+            &self.env(),
+            SHORT,
+        )
+        .unwrap()
     }
 
     /// Carries it out, and answers with the commit.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::git::ObjectId;
 use crate::git::tree_object::{self, ItemKind, TreeItem, Trees};
 use crate::git::user_index::MODE_SUBMODULE;
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
 
@@ -31,6 +31,7 @@ pub(super) fn side_of(item: &TreeItem) -> Option<Side> {
 
 /// Every path at which the trees differ, sorted, each once. `None` is a tree without names.
 pub(super) fn between(
+    op: &Operation,
     trees: &dyn Trees,
     old: Option<ObjectId>,
     new: Option<ObjectId>,
@@ -41,8 +42,8 @@ pub(super) fn between(
         if old == new {
             continue;
         }
-        interrupt::check()?;
-        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(&id));
+        op.check()?;
+        let read = |id: Option<ObjectId>| id.map_or(Ok(Vec::new()), |id| trees.tree(op, &id));
         let (old, new) = (read(old)?, read(new)?);
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
         loop {

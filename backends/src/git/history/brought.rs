@@ -6,6 +6,7 @@ use super::unreached::{Commit, Past};
 use crate::git::repository::{RepositoryError, UserRepository};
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 
 /// How much is read for one commit.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +29,12 @@ impl Brought {
     /// Finds it. `None`: the trees are too many or too large, or one is no tree that git would take. One that is not
     /// there is [`RepositoryError::MissingObject`].
     pub(super) fn by(
+        op: &Operation,
         past: &Past<'_>,
         commit: &Commit,
         limits: Limits,
     ) -> Result<Option<Self>, RepositoryError> {
-        let read = |tree| tree_bytes(past.repository, tree, limits.bytes);
+        let read = |tree| tree_bytes(op, past.repository, tree, limits.bytes);
         let mut brought = Self::default();
         let mut parents = Vec::new();
         for parent in &commit.parents {
@@ -85,6 +87,7 @@ impl Brought {
 }
 
 fn tree_bytes(
+    op: &Operation,
     repository: &UserRepository,
     id: ObjectId,
     max_bytes: u64,
@@ -93,7 +96,7 @@ fn tree_bytes(
     if id == tree_object::empty_tree_id() {
         return Ok(Some(Vec::new()));
     }
-    Ok(match repository.read_object(id, max_bytes)? {
+    Ok(match repository.read_object(op, id, max_bytes)? {
         Some((ObjectKind::Tree, bytes)) => Some(bytes),
         _ => None,
     })

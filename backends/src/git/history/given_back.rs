@@ -9,6 +9,7 @@ use crate::git::lost::Lost;
 use crate::git::put_error::PutError;
 use crate::git::repository::RepositoryObjects;
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::purge::Purged;
 
 /// What a repository lacks still.
@@ -37,6 +38,7 @@ pub(in crate::git) enum Giving {
 /// An object more changes nothing that anybody sees. A commit comes after all that it names, so that one which
 /// is there needs nothing more after a crash.
 pub(in crate::git) fn give_back(
+    op: &Operation,
     common_dir: &Path,
     list: &List,
     purged: &Purged,
@@ -63,16 +65,16 @@ pub(in crate::git) fn give_back(
                 continue;
             }
             match blob(id) {
-                Ok(content) => giver.give(ObjectKind::Blob, id, &content)?,
+                Ok(content) => giver.give(op, ObjectKind::Blob, id, &content)?,
                 Err(error) => lacking.content.push(Lost::unread(*id, &error)),
             }
         }
         match Bundle::read(commit, blob) {
             Ok(bundle) => {
                 for (id, tree) in bundle.trees.iter().rev() {
-                    giver.give(ObjectKind::Tree, id, tree)?;
+                    giver.give(op, ObjectKind::Tree, id, tree)?;
                 }
-                giver.give(ObjectKind::Commit, &commit.id, &bundle.commit)?;
+                giver.give(op, ObjectKind::Commit, &commit.id, &bundle.commit)?;
             }
             Err(_) if giver.objects.has(commit.id) => {}
             Err(error) => lacking.commits.push(Lost::unread(commit.id, &error)),
@@ -94,13 +96,19 @@ struct Giver<'a> {
 
 impl Giver<'_> {
     /// Writes an object unless it is there.
-    fn give(&mut self, kind: ObjectKind, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {
+    fn give(
+        &mut self,
+        op: &Operation,
+        kind: ObjectKind,
+        id: &ObjectId,
+        content: &[u8],
+    ) -> Result<(), PutError> {
         if self.objects.has(*id) || !self.given.insert(*id) || self.giving == Giving::Foreseen {
             return Ok(());
         }
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            None => self.writer.insert(LooseWriter::open(self.common_dir)?),
+            None => self.writer.insert(LooseWriter::open(op, self.common_dir)?),
         };
         let size = content.len() as u64;
         writer.write(kind, id, size, &mut |out| out.write_all(content))

@@ -4,8 +4,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::{ObjectId, ObjectKind};
-use crate::interrupt;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
 
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
@@ -62,13 +62,18 @@ impl Commit {
 
 /// The commits of a repository, as git goes through them: where a shallow clone ends they have no parents.
 pub(super) struct Past<'a> {
+    pub(super) op: &'a Operation,
     pub(super) repository: &'a UserRepository,
     pub(super) shallow: Shallow,
 }
 
 impl<'a> Past<'a> {
-    pub(super) fn of(repository: &'a UserRepository) -> Result<Self, RepositoryError> {
+    pub(super) fn of(
+        op: &'a Operation,
+        repository: &'a UserRepository,
+    ) -> Result<Self, RepositoryError> {
         Ok(Self {
+            op,
             repository,
             shallow: repository.shallow()?,
         })
@@ -87,7 +92,7 @@ impl<'a> Past<'a> {
 
     /// The bytes of a commit.
     pub(super) fn bytes(&self, id: ObjectId) -> Result<Option<Vec<u8>>, RepositoryError> {
-        let read = self.repository.read_object(id, MAX_COMMIT_BYTES)?;
+        let read = self.repository.read_object(self.op, id, MAX_COMMIT_BYTES)?;
         Ok(match read {
             Some((ObjectKind::Commit, bytes)) => Some(bytes),
             _ => None,
@@ -124,6 +129,7 @@ pub(super) fn unreached(
     others: &[ObjectId],
     reach: Reach,
 ) -> Result<Unreached, Interrupted> {
+    let op = past.op;
     let limit = reach.own;
     let known: HashSet<ObjectId> = others.iter().copied().collect();
     let mut walk = Walk {
@@ -144,7 +150,7 @@ pub(super) fn unreached(
     let (mut own, mut oldest) = (Vec::new(), i64::MAX);
     let (mut looked_at, mut older) = (0, 0);
     while let Some(&(time, id)) = walk.queue.peek() {
-        interrupt::check()?;
+        op.check()?;
         // What another ref reaches from a commit as old as those that were found may be one of them.
         let is_found = walk.mine == 0 || own.len() > limit;
         older = if is_found && time < oldest {
@@ -171,7 +177,7 @@ pub(super) fn unreached(
         }
     }
     // What was wished for meanwhile made reading fail, and no commit is lost by that.
-    interrupt::check()?;
+    op.check()?;
     // One may be seen to be reached after its turn.
     own.retain(|id| !walk.reached.contains(id));
     let unread = tips.iter().filter(|tip| !walk.commits.contains_key(*tip));
@@ -292,7 +298,8 @@ mod tests {
         let mut refs = repository.refs_below("refs").unwrap();
         let tip = refs.remove("refs/heads/main").unwrap();
         let others: Vec<ObjectId> = refs.into_values().collect();
-        let past = Past::of(&repository).unwrap();
+        let op = Operation::unbounded();
+        let past = Past::of(&op, &repository).unwrap();
         let found = unreached(&past, &[tip], &others, up_to(1000)).unwrap();
         assert_eq!((found.rest, found.is_cut), (None, false));
         let ours = found
@@ -364,7 +371,8 @@ mod tests {
             panic!("it is a repository");
         };
         let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
-        let past = Past::of(&repository).unwrap();
+        let op = Operation::unbounded();
+        let past = Past::of(&op, &repository).unwrap();
         let Unreached { commits, rest, .. } = unreached(&past, &[tip], &[], up_to(3)).unwrap();
         let newest = git.git(&["rev-list", "-3", "HEAD"]);
         let ours: Vec<String> = commits.iter().map(|commit| commit.id.to_string()).collect();
@@ -374,9 +382,11 @@ mod tests {
         let none = unreached(&past, &[nobody], &[nobody], up_to(3)).unwrap();
         assert_eq!((none.commits, none.rest), (vec![], Some(nobody)));
         assert!(none.is_cut);
-        let wish = Interrupt::never();
-        wish.cancel();
-        let stopped = wish.during(|| unreached(&past, &[tip], &[], up_to(3)));
+        let cancelled = Interrupt::never();
+        cancelled.cancel();
+        let op = Operation::unbounded().cancelled_by(&cancelled);
+        let past = Past::of(&op, &repository).unwrap();
+        let stopped = unreached(&past, &[tip], &[], up_to(3));
         assert_eq!(stopped, Err(Interrupted::Cancelled));
     }
 }

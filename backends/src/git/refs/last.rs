@@ -15,6 +15,7 @@ use std::time::UNIX_EPOCH;
 use super::{Birth, Refs, SnapshotRef, parent, seq_of};
 use crate::caches::{LAST_REF, SHORTCUTS};
 use crate::error::PathError;
+use crate::operation::Operation;
 use crate::{durable, note};
 
 /// The longest names of so many refs, and some numbers.
@@ -62,7 +63,7 @@ impl Refs {
 
     /// Notes which ref was made last, after its shortcut was, where `before` is what was known when it was made. Best
     /// effort.
-    pub(crate) fn note_last(&self, made: &SnapshotRef, before: Option<&Newest>) {
+    pub(crate) fn note_last(&self, op: &Operation, made: &SnapshotRef, before: Option<&Newest>) {
         // Whoever took the number that followed came right after.
         let follows = before.filter(|before| before.found.seq + 1 == made.seq);
         let count = match follows {
@@ -71,7 +72,7 @@ impl Refs {
         };
         // One that is there counts as one.
         if count == 0 {
-            let _ = self.forget_last();
+            let _ = self.forget_last(op);
             return;
         }
         let directory = parent(Path::new(&made.name)).to_string_lossy().into_owned();
@@ -89,15 +90,15 @@ impl Refs {
                 changed,
                 synced,
             });
-        let noted = note.map(|last| note::write(&self.last_path(), &last.to_text()));
+        let noted = note.map(|last| note::write(op, &self.last_path(), &last.to_text()));
         if !matches!(noted, Some(Ok(()))) {
-            let _ = self.forget_last();
+            let _ = self.forget_last(op);
         }
     }
 
     /// Has whoever comes next look at all of them.
-    pub(crate) fn forget_last(&self) -> Result<(), PathError> {
-        durable::remove_file(&self.last_path())
+    pub(crate) fn forget_last(&self, op: &Operation) -> Result<(), PathError> {
+        durable::remove_file(op, &self.last_path())
     }
 
     /// What was noted since the machine's last start.

@@ -15,11 +15,11 @@ use super::refs::{PACKED_REFS, Refs};
 use super::{RepositoryPlan, path_of};
 use crate::descriptor;
 use crate::error::{PathError, printable};
-use crate::faults;
 use crate::git::directory::{Create, open_below, open_directory};
 use crate::git::put_error::PutError;
 use crate::git::repository::split;
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::path::printable_bytes;
 
 /// Who moves a ref, in a reflog.
@@ -35,6 +35,7 @@ pub(super) struct Hand<'a> {
 impl Hand<'_> {
     pub(super) fn carry_out(
         &self,
+        op: &Operation,
         staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
         safety_tag: &mut Option<String>,
     ) -> Result<(), PutError> {
@@ -56,14 +57,14 @@ impl Hand<'_> {
         };
         for (name, commit) in &self.plan.tags {
             // Before the branch moves: the old tip is never without a name.
-            refs.move_to(&self.locks(), name, None, Some(*commit))?;
+            refs.move_to(op, &self.locks(), name, None, Some(*commit))?;
             safety_tag.get_or_insert_with(|| name.clone());
         }
         for branch in &self.plan.branches {
-            refs.move_to(&self.locks(), &branch.name, branch.from, branch.to)?;
-            self.log(&refs.common, &branch.name, branch.from, branch.to);
+            refs.move_to(op, &self.locks(), &branch.name, branch.from, branch.to)?;
+            self.log(op, &refs.common, &branch.name, branch.from, branch.to);
             if branch.is_heads {
-                self.log(&git_dir, "HEAD", branch.from, branch.to);
+                self.log(op, &git_dir, "HEAD", branch.from, branch.to);
             }
         }
         if let Some(head) = &self.plan.head {
@@ -83,14 +84,14 @@ impl Hand<'_> {
             };
             let text = format!("{}\n", head.to);
             self.locks()
-                .replace(&place, Some(New::of(text.as_bytes())), &is_right)?;
-            self.log(&git_dir, "HEAD", head.commits.0, head.commits.1);
+                .replace(op, &place, Some(New::of(text.as_bytes())), &is_right)?;
+            self.log(op, &git_dir, "HEAD", head.commits.0, head.commits.1);
         }
         if let Some(index) = &index {
             let judge = |now: Option<&[u8]>| self.judge(index, now);
-            self.locks().replace(&index.place, index.new, &judge)?;
+            self.locks().replace(op, &index.place, index.new, &judge)?;
         }
-        self.put_operation_back(&git_dir, &git_path, &mut staged)
+        self.put_operation_back(op, &git_dir, &git_path, &mut staged)
     }
 
     /// The index with what it gets. It goes from what was seen to that or stays, and what somebody staged
@@ -136,6 +137,7 @@ impl Hand<'_> {
     /// Puts back the files of git's operations. Each goes from what was seen to what is wanted, or stays.
     fn put_operation_back(
         &self,
+        op: &Operation,
         git_dir: &OwnedFd,
         git_path: &Path,
         staged: &mut StagedBytes<'_>,
@@ -143,30 +145,31 @@ impl Hand<'_> {
         let operation = &self.plan.files;
         let repository = Below { git_dir, git_path };
         for file in &operation.leaving {
-            self.put_file(&repository, file, None)?;
+            self.put_file(op, &repository, file, None)?;
         }
         for name in &operation.removed_directories {
-            repository.remove_directory(name)?;
+            repository.remove_directory(op, name)?;
         }
         for name in &operation.made_directories {
-            repository.make_directory(name)?;
+            repository.make_directory(op, name)?;
         }
         for file in &operation.coming {
             let bytes = staged.take(file.bytes, &file.name)?;
-            self.put_file(&repository, file, Some(bytes))?;
+            self.put_file(op, &repository, file, Some(bytes))?;
         }
         Ok(())
     }
 
     fn put_file(
         &self,
+        op: &Operation,
         repository: &Below<'_>,
         file: &FileMove,
         bytes: Option<&[u8]>,
     ) -> Result<(), PutError> {
         let (above, name) = split(&file.name);
         let path = repository.git_path.join(above);
-        let Some(directory) = repository.open(above)? else {
+        let Some(directory) = repository.open(op, above)? else {
             return match file.to {
                 // It went with its directory.
                 None => Ok(()),
@@ -190,7 +193,8 @@ impl Hand<'_> {
                 }),
             }
         };
-        self.locks().replace(&place, bytes.map(New::of), &is_right)
+        self.locks()
+            .replace(op, &place, bytes.map(New::of), &is_right)
     }
 
     /// Opens a directory of the repository, if it still is the one that the plan was made for.
@@ -210,23 +214,29 @@ impl Hand<'_> {
     ///
     /// Best effort beside what is told of that. Where a file system has no hard links, a lock is known for
     /// ours only by what it holds, so it stays.
-    pub(super) fn release_what_a_crash_left(&self) {
+    pub(super) fn release_what_a_crash_left(&self, op: &Operation) {
         let tags = self.plan.tags.iter().map(|(name, _)| &**name);
         let branches = self.plan.branches.iter().map(|branch| &*branch.name);
         let shared = tags.chain(branches).chain([PACKED_REFS]);
-        self.release_below(&self.plan.common_dir, self.plan.common_inode, shared);
+        self.release_below(op, &self.plan.common_dir, self.plan.common_inode, shared);
         let own = ["HEAD", "index"].into_iter().chain(self.plan.files.paths());
-        self.release_below(&self.plan.git_dir, self.plan.git_inode, own);
+        self.release_below(op, &self.plan.git_dir, self.plan.git_inode, own);
     }
 
-    fn release_below<'n>(&self, path: &[u8], inode: u64, names: impl Iterator<Item = &'n str>) {
+    fn release_below<'n>(
+        &self,
+        op: &Operation,
+        path: &[u8],
+        inode: u64,
+        names: impl Iterator<Item = &'n str>,
+    ) {
         let path = path_of(path);
         let Ok(base) = self.open_known(&path, inode) else {
             return;
         };
         for name in names {
             let (above, name) = split(name);
-            let Ok(Some(directory)) = open_below(base.as_fd(), above, Create::No) else {
+            let Ok(Some(directory)) = open_below(op, base.as_fd(), above, Create::No) else {
                 continue;
             };
             let place = Place {
@@ -234,12 +244,19 @@ impl Hand<'_> {
                 path: &path.join(above),
                 name,
             };
-            self.locks().release_what_a_crash_left(&place);
+            self.locks().release_what_a_crash_left(op, &place);
         }
     }
 
     /// Adds a line to a reflog that exists. Best effort: the ref is what counts.
-    fn log(&self, directory: &OwnedFd, name: &str, from: Option<ObjectId>, to: Option<ObjectId>) {
+    fn log(
+        &self,
+        op: &Operation,
+        directory: &OwnedFd,
+        name: &str,
+        from: Option<ObjectId>,
+        to: Option<ObjectId>,
+    ) {
         if from.is_none() || to.is_none() {
             return;
         }
@@ -250,7 +267,7 @@ impl Hand<'_> {
             at: self.plan.at,
             message: "stillframe: roll back",
         };
-        reflog::add(directory.as_fd(), name, &line, Missing::LeftOut);
+        reflog::add(op, directory.as_fd(), name, &line, Missing::LeftOut);
     }
 
     fn locks(&self) -> Locks<'_> {
@@ -293,26 +310,28 @@ struct Below<'a> {
 
 impl Below<'_> {
     /// Opens one; `None` if it is not there.
-    fn open(&self, name: &str) -> Result<Option<OwnedFd>, PutError> {
-        open_below(self.git_dir.as_fd(), name, Create::No).map_err(|errno| self.failed(name, errno))
+    fn open(&self, op: &Operation, name: &str) -> Result<Option<OwnedFd>, PutError> {
+        open_below(op, self.git_dir.as_fd(), name, Create::No)
+            .map_err(|errno| self.failed(name, errno))
     }
 
-    fn make_directory(&self, name: &str) -> Result<(), PutError> {
-        open_below(self.git_dir.as_fd(), name, Create::Yes)
+    fn make_directory(&self, op: &Operation, name: &str) -> Result<(), PutError> {
+        open_below(op, self.git_dir.as_fd(), name, Create::Yes)
             .map_err(|errno| self.failed(name, errno))?;
-        self.sync_above(name)
+        self.sync_above(op, name)
     }
 
     /// Removes an empty directory, if it is there.
-    fn remove_directory(&self, name: &str) -> Result<(), PutError> {
+    fn remove_directory(&self, op: &Operation, name: &str) -> Result<(), PutError> {
         let (above, leaf) = split(name);
-        let Some(parent) = self.open(above)? else {
+        let Some(parent) = self.open(op, above)? else {
             return Ok(());
         };
-        faults::before().map_err(PathError::at("remove", self.git_path.join(name)))?;
+        op.before()
+            .map_err(PathError::at("remove", self.git_path.join(name)))?;
         match rustix::fs::unlinkat(&parent, leaf, AtFlags::REMOVEDIR) {
             // A file took its place: so it was to be, or it is told when that is written.
-            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => self.sync_above(name),
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => self.sync_above(op, name),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(PutError::Changed {
                 what: printable(&self.git_path.join(name)),
             }),
@@ -320,9 +339,9 @@ impl Below<'_> {
         }
     }
 
-    fn sync_above(&self, name: &str) -> Result<(), PutError> {
+    fn sync_above(&self, op: &Operation, name: &str) -> Result<(), PutError> {
         let (above, _) = split(name);
-        if let Some(parent) = self.open(above)? {
+        if let Some(parent) = self.open(op, above)? {
             let at = PathError::at("sync", self.git_path.join(above));
             rustix::fs::fsync(&parent).map_err(at)?;
         }

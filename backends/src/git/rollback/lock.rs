@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use super::MAX_INDEX_BYTES;
 use crate::descriptor::{self, Stat};
 use crate::error::{PathError, printable};
-use crate::faults;
 use crate::git::directory::{give_to, read_file};
 use crate::git::put_error::PutError;
+use crate::operation::Operation;
 use crate::patience::Patience;
 
 /// What git adds to the name of a file for that of its lock.
@@ -45,14 +45,14 @@ impl Locks<'_> {
     ///
     /// Best effort. Where a file system has no hard links, a lock is known for ours only by what it holds,
     /// so it stays.
-    pub(in crate::git) fn release_what_a_crash_left(&self, place: &Place<'_>) {
+    pub(in crate::git) fn release_what_a_crash_left(&self, op: &Operation, place: &Place<'_>) {
         let lock = self.lock_of(place);
         if let Ok(Some(evidence)) = place.look(&lock.evidence) {
             let held = place.look(&lock.name);
             if held.is_ok_and(|held| held.is_some_and(|held| is_one_file(&held, &evidence))) {
-                let _ = place.release(&lock.name);
+                let _ = place.release(op, &lock.name);
             }
-            let _ = place.release(&lock.evidence);
+            let _ = place.release(op, &lock.evidence);
         }
     }
 
@@ -74,18 +74,19 @@ impl Locks<'_> {
     /// lock.
     pub(in crate::git) fn replace(
         &self,
+        op: &Operation,
         place: &Place<'_>,
         new: Option<New<'_>>,
         judge: &Judge<'_>,
     ) -> Result<(), PutError> {
-        let lock = self.acquire(place, new.unwrap_or(New::of(&[])))?;
+        let lock = self.acquire(op, place, new.unwrap_or(New::of(&[])))?;
         // From here on every way out leads past the release.
         let judged = place.read().and_then(|now| judge(now.as_deref()));
         let done = judged.and_then(|verdict| match (verdict, new) {
             (Verdict::Right, _) => Ok(Held::Yes),
-            (Verdict::Replace, None) => Ok(place.unlink(place.name).map(|()| Held::Yes)?),
+            (Verdict::Replace, None) => Ok(place.unlink(op, place.name).map(|()| Held::Yes)?),
             (Verdict::Replace, Some(_)) => {
-                faults::before().map_err(place.at("replace"))?;
+                op.before().map_err(place.at("replace"))?;
                 rustix::fs::renameat(place.directory, &lock.name, place.directory, place.name)
                     .map_err(place.at("replace"))?;
                 Ok(Held::No)
@@ -95,9 +96,9 @@ impl Locks<'_> {
         // is free, and one of that name is somebody else's.
         let released = match done {
             Ok(Held::No) => Ok(()),
-            _ => place.release(&lock.name),
+            _ => place.release(op, &lock.name),
         }
-        .and(place.release(&lock.evidence));
+        .and(place.release(op, &lock.evidence));
         done?;
         released?;
         rustix::fs::fsync(place.directory).map_err(place.at("sync the directory of"))?;
@@ -105,16 +106,16 @@ impl Locks<'_> {
     }
 
     /// Takes `<name>.lock` with the new content in it, whole and synced.
-    fn acquire(&self, place: &Place<'_>, new: New<'_>) -> Result<Lock, PutError> {
+    fn acquire(&self, op: &Operation, place: &Place<'_>, new: New<'_>) -> Result<Lock, PutError> {
         let lock = self.lock_of(place);
         if self.is_recovery && self.is_ours(place, &lock, new.bytes)? {
             return Ok(lock);
         }
-        place.unlink(&lock.evidence)?;
-        self.write_evidence(place, &lock, new)?;
+        place.unlink(op, &lock.evidence)?;
+        self.write_evidence(op, place, &lock, new)?;
         let patience = Patience::of(self.patience);
         loop {
-            let linked = match faults::before() {
+            let linked = match op.before() {
                 Ok(()) => rustix::fs::linkat(
                     place.directory,
                     &lock.evidence,
@@ -140,12 +141,12 @@ impl Locks<'_> {
             match taken {
                 Ok(()) => return Ok(lock),
                 Err(Errno::EXIST) if seeded_bug!("foreign-lock-deleted") => {
-                    place.unlink(&lock.name)?;
+                    place.unlink(op, &lock.name)?;
                 }
-                Err(Errno::EXIST) if patience.pause() => {}
+                Err(Errno::EXIST) if patience.pause(op) => {}
                 Err(errno) => {
                     // Nothing but our own file, which is of no use without the lock.
-                    let _ = place.release(&lock.evidence);
+                    let _ = place.release(op, &lock.evidence);
                     return Err(match errno {
                         Errno::EXIST => PutError::Locked {
                             what: printable(&place.path.join(&lock.name)),
@@ -177,7 +178,13 @@ impl Locks<'_> {
         })
     }
 
-    fn write_evidence(&self, place: &Place<'_>, lock: &Lock, new: New<'_>) -> Result<(), PutError> {
+    fn write_evidence(
+        &self,
+        op: &Operation,
+        place: &Place<'_>,
+        lock: &Lock,
+        new: New<'_>,
+    ) -> Result<(), PutError> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // What is replaced keeps its owner and mode; something new gets those of its directory.
@@ -186,7 +193,7 @@ impl Locks<'_> {
             None => rustix::fs::fstat(place.directory),
         }
         .map_err(place.at("look at"))?;
-        faults::before().map_err(place.at("lock"))?;
+        op.before().map_err(place.at("lock"))?;
         let fd = rustix::fs::openat(
             place.directory,
             &lock.evidence,
@@ -195,7 +202,7 @@ impl Locks<'_> {
         )
         .map_err(place.at("lock"))?;
         let mut file = File::from(fd);
-        let written = faults::before().and_then(|()| {
+        let written = op.before().and_then(|()| {
             file.write_all(new.bytes)?;
             if let Some(modified_ns) = new.modified_ns {
                 set_modified(&file, modified_ns)?;
@@ -205,7 +212,7 @@ impl Locks<'_> {
             file.sync_all()
         });
         if let Err(source) = written {
-            let _ = place.release(&lock.evidence);
+            let _ = place.release(op, &lock.evidence);
             return Err(place.at("lock")(source).into());
         }
         Ok(())
@@ -300,15 +307,15 @@ impl Place<'_> {
 
     /// Removes what would stay in the user's way. What fails once may be transient, and is tried
     /// once more.
-    fn release(&self, name: &str) -> Result<(), PathError> {
+    fn release(&self, op: &Operation, name: &str) -> Result<(), PathError> {
         if seeded_bug!("lock-left") {
             return Ok(());
         }
-        self.unlink(name).or_else(|_| self.unlink(name))
+        self.unlink(op, name).or_else(|_| self.unlink(op, name))
     }
 
-    fn unlink(&self, name: &str) -> Result<(), PathError> {
-        faults::before().map_err(self.at("remove"))?;
+    fn unlink(&self, op: &Operation, name: &str) -> Result<(), PathError> {
+        op.before().map_err(self.at("remove"))?;
         match rustix::fs::unlinkat(self.directory, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(self.at("remove")(errno)),

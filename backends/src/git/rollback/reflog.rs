@@ -8,10 +8,10 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::descriptor;
-use crate::faults;
 use crate::git::ObjectId;
 use crate::git::directory::{Create, give_to, open_below};
 use crate::git::repository::split;
+use crate::operation::Operation;
 
 /// Stands for no commit.
 const NO_COMMIT: ObjectId = ObjectId([0; 20]);
@@ -40,8 +40,14 @@ pub(in crate::git) enum Missing {
 
 /// Adds `line` to the log of the ref `name`, below the directory that holds the ref. Best effort: the ref is
 /// what counts. A link is not followed.
-pub(in crate::git) fn add(holder: BorrowedFd<'_>, name: &str, line: &Line<'_>, missing: Missing) {
-    let Some((directory, mut file)) = open(holder, name, missing) else {
+pub(in crate::git) fn add(
+    op: &Operation,
+    holder: BorrowedFd<'_>,
+    name: &str,
+    line: &Line<'_>,
+    missing: Missing,
+) {
+    let Some((directory, mut file)) = open(op, holder, name, missing) else {
         return;
     };
     let is_ready = directory.is_none_or(|directory| {
@@ -49,7 +55,7 @@ pub(in crate::git) fn add(holder: BorrowedFd<'_>, name: &str, line: &Line<'_>, m
         let like = rustix::fs::fstat(&directory);
         like.is_ok_and(|like| give_to(file.as_fd(), &like).is_ok())
     });
-    if is_ready && faults::before().is_ok() {
+    if is_ready && op.before().is_ok() {
         let id = |commit: Option<ObjectId>| commit.unwrap_or(NO_COMMIT);
         let text = format!(
             "{} {} {} {} +0000\t{}\n",
@@ -64,9 +70,9 @@ pub(in crate::git) fn add(holder: BorrowedFd<'_>, name: &str, line: &Line<'_>, m
 }
 
 /// Where the last line of the log of `name` says that the ref went; `None` if there is no such line.
-pub(in crate::git) fn last(holder: BorrowedFd<'_>, name: &str) -> Option<ObjectId> {
+pub(in crate::git) fn last(op: &Operation, holder: BorrowedFd<'_>, name: &str) -> Option<ObjectId> {
     let (above, leaf) = split(name);
-    let logs = open_below(holder, &format!("logs/{above}"), Create::No).ok()??;
+    let logs = open_below(op, holder, &format!("logs/{above}"), Create::No).ok()??;
     let mut file = descriptor::open_file_at(logs.as_fd(), leaf.as_bytes()).ok()?;
     if descriptor::fstat(&file).ok()?.file_type() != FileType::RegularFile {
         return None;
@@ -82,7 +88,12 @@ pub(in crate::git) fn last(holder: BorrowedFd<'_>, name: &str) -> Option<ObjectI
 }
 
 /// Opens a log for a line more, and the directory that it was made in, if it was made.
-fn open(holder: BorrowedFd<'_>, name: &str, missing: Missing) -> Option<(Option<OwnedFd>, File)> {
+fn open(
+    op: &Operation,
+    holder: BorrowedFd<'_>,
+    name: &str,
+    missing: Missing,
+) -> Option<(Option<OwnedFd>, File)> {
     const FLAGS: OFlags = OFlags::WRONLY
         .union(OFlags::APPEND)
         .union(OFlags::NOFOLLOW)
@@ -93,10 +104,10 @@ fn open(holder: BorrowedFd<'_>, name: &str, missing: Missing) -> Option<(Option<
         Missing::Made => Create::Yes,
         Missing::LeftOut => Create::No,
     };
-    let logs = open_below(holder, &format!("logs/{above}"), create).ok()??;
+    let logs = open_below(op, holder, &format!("logs/{above}"), create).ok()??;
     let (made, fd) = match rustix::fs::openat(&logs, leaf, FLAGS, Mode::empty()) {
         Err(Errno::NOENT) if missing == Missing::Made => {
-            faults::before().ok()?;
+            op.before().ok()?;
             let flags = FLAGS | OFlags::CREATE | OFlags::EXCL;
             let fd = rustix::fs::openat(&logs, leaf, flags, Mode::from_raw_mode(0o666)).ok()?;
             (Some(logs), fd)

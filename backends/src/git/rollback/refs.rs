@@ -12,6 +12,7 @@ use crate::git::ObjectId;
 use crate::git::directory::{Create, open_below, open_directory, read_file};
 use crate::git::put_error::PutError;
 use crate::git::repository::split;
+use crate::operation::Operation;
 
 /// The most that is read of a loose ref or of HEAD; git writes far less.
 const MAX_REF_BYTES: u64 = 4096;
@@ -36,8 +37,12 @@ impl Refs {
     }
 
     /// The commit that a ref names; `None` if there is no such ref. A symbolic ref is an error.
-    pub(in crate::git) fn resolve(&self, name: &str) -> Result<Option<ObjectId>, PutError> {
-        let Some(text) = self.loose(name)? else {
+    pub(in crate::git) fn resolve(
+        &self,
+        op: &Operation,
+        name: &str,
+    ) -> Result<Option<ObjectId>, PutError> {
+        let Some(text) = self.loose(op, name)? else {
             let packed = self.packed()?;
             return Ok(packed.as_deref().and_then(|p| find_packed(p, name)));
         };
@@ -49,18 +54,18 @@ impl Refs {
     }
 
     /// The ref that a symbolic one leads to, as it says.
-    pub(super) fn leads_to(&self, name: &str) -> Option<String> {
-        let text = String::from_utf8(self.loose(name).ok()??).ok()?;
+    pub(super) fn leads_to(&self, op: &Operation, name: &str) -> Option<String> {
+        let text = String::from_utf8(self.loose(op, name).ok()??).ok()?;
         Some(text.strip_prefix("ref:")?.trim().to_owned())
     }
 
     /// The text of a loose ref; `None` if there is none, as where another ref stands above it.
-    fn loose(&self, name: &str) -> Result<Option<Vec<u8>>, PutError> {
+    fn loose(&self, op: &Operation, name: &str) -> Result<Option<Vec<u8>>, PutError> {
         let (directory, leaf) = split(name);
-        match open_below(self.common.as_fd(), directory, Create::No) {
+        match open_below(op, self.common.as_fd(), directory, Create::No) {
             Ok(Some(fd)) => read_file(fd.as_fd(), leaf.as_bytes(), MAX_REF_BYTES, &self.path),
             Ok(None) => Ok(None),
-            Err(Errno::NOTDIR) if self.loose_above(name)?.is_some() => Ok(None),
+            Err(Errno::NOTDIR) if self.loose_above(op, name)?.is_some() => Ok(None),
             Err(errno) => Err(self.unsafe_path(name, errno)),
         }
     }
@@ -77,13 +82,14 @@ impl Refs {
     /// Moves a ref from one commit to another, by compare-and-swap.
     pub(in crate::git) fn move_to(
         &self,
+        op: &Operation,
         locks: &Locks<'_>,
         name: &str,
         from: Option<ObjectId>,
         to: Option<ObjectId>,
     ) -> Result<(), PutError> {
         let (directory, leaf) = split(name);
-        let opened = open_below(self.common.as_fd(), directory, Create::Yes)
+        let opened = open_below(op, self.common.as_fd(), directory, Create::Yes)
             .map_err(|errno| self.unsafe_path(name, errno))?
             .expect("made where it was missing");
         let path = self.path.join(directory);
@@ -94,7 +100,7 @@ impl Refs {
         };
         // The loose file is not the whole truth: a ref may be packed.
         let is_right = |_: Option<&[u8]>| {
-            let now = self.resolve(name)?;
+            let now = self.resolve(op, name)?;
             if now == to {
                 return Ok(Verdict::Right);
             }
@@ -106,27 +112,28 @@ impl Refs {
                 });
             }
             match (from, to) {
-                (_, None) => self.drop_packed(locks, name)?,
-                (Some(_), Some(_)) => self.make_room(opened.as_fd(), name)?,
+                (_, None) => self.drop_packed(op, locks, name)?,
+                (Some(_), Some(_)) => self.make_room(op, opened.as_fd(), name)?,
                 (None, Some(_)) => {
                     // It may have come since there was found to be room.
-                    if let Some((what, _)) = self.in_the_way_of(name)?.pop_first() {
+                    if let Some((what, _)) = self.in_the_way_of(op, name)?.pop_first() {
                         return Err(PutError::Changed { what });
                     }
-                    self.make_room(opened.as_fd(), name)?;
+                    self.make_room(op, opened.as_fd(), name)?;
                 }
             }
             Ok(Verdict::Replace)
         };
         let text = to.map(|commit| format!("{commit}\n"));
         locks.replace(
+            op,
             &place,
             text.as_ref().map(|t| New::of(t.as_bytes())),
             &is_right,
         )
     }
 
-    fn drop_packed(&self, locks: &Locks<'_>, name: &str) -> Result<(), PutError> {
+    fn drop_packed(&self, op: &Operation, locks: &Locks<'_>, name: &str) -> Result<(), PutError> {
         let Some(text) = self.packed()? else {
             return Ok(());
         };
@@ -147,7 +154,7 @@ impl Refs {
                 found: "changed".to_owned(),
             }),
         };
-        locks.replace(&place, Some(New::of(&kept)), &is_right)
+        locks.replace(op, &place, Some(New::of(&kept)), &is_right)
     }
 
     pub(in crate::git) fn unsafe_path(&self, name: &str, errno: Errno) -> PutError {

@@ -12,13 +12,13 @@ use super::refs::{Refs, packed_refs};
 use super::safety::free_names;
 use crate::descriptor;
 use crate::error::{ErrorKind, PathError, printable};
-use crate::faults;
 use crate::git::ObjectId;
 use crate::git::directory::{Create, open_below};
 use crate::git::put_error::PutError;
 use crate::git::repository::Head;
 use crate::git::repository::is_ref_name;
 use crate::git::repository::split;
+use crate::operation::Operation;
 use crate::path::printable_name;
 use crate::ref_commands;
 use crate::repository_changes::RepositoryProblem;
@@ -43,6 +43,7 @@ impl Refs {
     /// What git does not keep beside a ref of this name, by the names.
     pub(in crate::git) fn in_the_way_of(
         &self,
+        op: &Operation,
         name: &str,
     ) -> Result<BTreeMap<String, Obstacle>, PutError> {
         let packed = self.packed()?.unwrap_or_default();
@@ -54,19 +55,23 @@ impl Refs {
             .map(|(id, other)| (other.to_owned(), Obstacle::Ref(id.to_string())))
             .collect();
         // A loose ref is what came after a packed one.
-        let loose = self.loose_above(name)?.map(str::to_owned);
-        for other in loose.into_iter().chain(self.files_below(name)?) {
-            let obstacle = self.obstacle_at(&other);
+        let loose = self.loose_above(op, name)?.map(str::to_owned);
+        for other in loose.into_iter().chain(self.files_below(op, name)?) {
+            let obstacle = self.obstacle_at(op, &other);
             found.insert(other, obstacle);
         }
         Ok(found)
     }
 
     /// The loose ref that stands where one of this name would have a directory.
-    pub(super) fn loose_above<'n>(&self, name: &'n str) -> Result<Option<&'n str>, PutError> {
+    pub(super) fn loose_above<'n>(
+        &self,
+        op: &Operation,
+        name: &'n str,
+    ) -> Result<Option<&'n str>, PutError> {
         for above in above(name) {
             let (directory, leaf) = split(above);
-            let opened = open_below(self.common.as_fd(), directory, Create::No)
+            let opened = open_below(op, self.common.as_fd(), directory, Create::No)
                 .map_err(|errno| self.unsafe_path(above, errno))?;
             let Some(opened) = opened else {
                 return Ok(None);
@@ -82,21 +87,21 @@ impl Refs {
         Ok(None)
     }
 
-    fn obstacle_at(&self, name: &str) -> Obstacle {
+    fn obstacle_at(&self, op: &Operation, name: &str) -> Obstacle {
         if !is_ref_name(name) {
             return Obstacle::File;
         }
-        let said = match self.resolve(name) {
+        let said = match self.resolve(op, name) {
             Ok(id) => id.map(|id| id.to_string()),
-            Err(_) => self.leads_to(name).filter(|target| is_ref_name(target)),
+            Err(_) => self.leads_to(op, name).filter(|target| is_ref_name(target)),
         };
         said.map_or(Obstacle::File, Obstacle::Ref)
     }
 
     /// The names of what lies below the directory of this name and is no directory.
-    fn files_below(&self, name: &str) -> Result<BTreeSet<String>, PutError> {
+    fn files_below(&self, op: &Operation, name: &str) -> Result<BTreeSet<String>, PutError> {
         let mut files = BTreeSet::new();
-        let open = |name: &str| open_below(self.common.as_fd(), name, Create::No);
+        let open = |name: &str| open_below(op, self.common.as_fd(), name, Create::No);
         let Ok(Some(_)) = open(name) else {
             // A file, a link or nothing: no directory is in the way.
             return Ok(files);
@@ -143,28 +148,39 @@ impl Refs {
     /// Removes a directory where a ref is to be, if there is nothing in it but directories, as git does.
     ///
     /// Whatever comes into it meanwhile stays: then it cannot be removed.
-    pub(super) fn make_room(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), PutError> {
+    pub(super) fn make_room(
+        &self,
+        op: &Operation,
+        directory: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), PutError> {
         let (_, leaf) = split(name);
         let stat = descriptor::lstat_at(directory, leaf.as_bytes());
         let is_directory = stat.is_ok_and(|stat| stat.file_type() == FileType::Directory);
-        if !is_directory || !name.starts_with("refs/") || !self.files_below(name)?.is_empty() {
+        if !is_directory || !name.starts_with("refs/") || !self.files_below(op, name)?.is_empty() {
             return Ok(());
         }
-        self.remove_empty(directory, name)
+        self.remove_empty(op, directory, name)
     }
 
-    fn remove_empty(&self, directory: BorrowedFd<'_>, name: &str) -> Result<(), PutError> {
+    fn remove_empty(
+        &self,
+        op: &Operation,
+        directory: BorrowedFd<'_>,
+        name: &str,
+    ) -> Result<(), PutError> {
         let (_, leaf) = split(name);
-        let opened = open_below(directory, leaf, Create::No);
+        let opened = open_below(op, directory, leaf, Create::No);
         let Some(opened) = opened.map_err(|errno| self.unsafe_path(name, errno))? else {
             return Ok(());
         };
         for (below, is_directory) in self.list(&opened, name)? {
             if is_directory {
-                self.remove_empty(opened.as_fd(), &format!("{name}/{below}"))?;
+                self.remove_empty(op, opened.as_fd(), &format!("{name}/{below}"))?;
             }
         }
-        faults::before().map_err(PathError::at("remove", self.path.join(name)))?;
+        op.before()
+            .map_err(PathError::at("remove", self.path.join(name)))?;
         match rustix::fs::unlinkat(directory, leaf, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(PathError::at("remove", self.path.join(name))(errno).into()),
@@ -192,11 +208,11 @@ pub(super) struct Room<'a> {
 
 impl Room<'_> {
     /// Why HEAD and branches cannot go there, if a ref is in the way of one.
-    pub(super) fn problem(&self) -> Result<Option<RepositoryProblem>, PutError> {
+    pub(super) fn problem(&self, op: &Operation) -> Result<Option<RepositoryProblem>, PutError> {
         for (name, to) in self.moves.made() {
-            let obstacles = self.refs.in_the_way_of(name)?;
+            let obstacles = self.refs.in_the_way_of(op, name)?;
             if !obstacles.is_empty() {
-                let message = self.message(&obstacles, name, to);
+                let message = self.message(op, &obstacles, name, to);
                 return Ok(Some(RepositoryProblem::new(ErrorKind::Conflict, message)));
             }
         }
@@ -205,6 +221,7 @@ impl Room<'_> {
 
     fn message(
         &self,
+        op: &Operation,
         obstacles: &BTreeMap<String, Obstacle>,
         name: &str,
         to: Option<ObjectId>,
@@ -225,7 +242,7 @@ impl Room<'_> {
             named.join(", ")
         );
         let is_free = obstacles.keys().all(|other| (self.taken)(other).is_none());
-        let commands = is_free.then(|| self.commands(obstacles, name, to));
+        let commands = is_free.then(|| self.commands(op, obstacles, name, to));
         if let Some(commands) = commands.flatten() {
             let which = if obstacles.len() == 1 { "it" } else { "them" };
             message.push_str(&format!(
@@ -239,6 +256,7 @@ impl Room<'_> {
     /// if what comes before it was done. `None`: there is something that no command of git's removes, or too much.
     fn commands(
         &self,
+        op: &Operation,
         obstacles: &BTreeMap<String, Obstacle>,
         name: &str,
         to: Option<ObjectId>,
@@ -266,7 +284,7 @@ impl Room<'_> {
         unnamed.retain(|commit| Some(*commit) != to);
         // What somebody has checked out since is not removed either.
         let mut commands = vec![self.head_is_where_it_was()];
-        commands.extend(self.keeping(&unnamed)?);
+        commands.extend(self.keeping(op, &unnamed)?);
         commands.extend(removals);
         if let Some(to) = to {
             commands.push(ref_commands::making(name, &to.to_string(), "git"));
@@ -287,11 +305,11 @@ impl Room<'_> {
     }
 
     /// What gives these commits names that outlast the branches; `None` where no name is free.
-    fn keeping(&self, commits: &[ObjectId]) -> Option<Vec<String>> {
-        let named = free_names(self.refs, self.run_id, commits).ok()?;
+    fn keeping(&self, op: &Operation, commits: &[ObjectId]) -> Option<Vec<String>> {
+        let named = free_names(op, self.refs, self.run_id, commits).ok()?;
         let keeping = |(name, commit): (String, ObjectId)| {
             let id = commit.to_string();
-            Some(match self.refs.resolve(&name).ok()? {
+            Some(match self.refs.resolve(op, &name).ok()? {
                 None => ref_commands::making(&name, &id, "git"),
                 // It has it already, as long as nobody has moved it.
                 Some(_) => ref_commands::moving(&name, &id, &id, "git"),
@@ -338,19 +356,23 @@ mod tests {
                 let tip = git.git(&["rev-parse", "HEAD"]).parse().unwrap();
                 let refs = Refs::open(&git.path.join(".git")).unwrap();
                 let name = format!("refs/heads/{ours}");
-                assert_eq!(refs.in_the_way_of(&name).unwrap(), BTreeMap::new());
+                assert_eq!(
+                    refs.in_the_way_of(&Operation::unbounded(), &name).unwrap(),
+                    BTreeMap::new()
+                );
                 git.git(&["branch", theirs]);
                 if is_packed {
                     git.git(&["pack-refs", "--all"]);
                 }
                 let left = names(&git);
-                let error = refs.move_to(&LOCKS, &name, None, Some(tip));
+                let error = refs.move_to(&Operation::unbounded(), &LOCKS, &name, None, Some(tip));
                 assert!(error.is_err(), "{ours} beside {theirs}");
                 assert_eq!(names(&git), left);
                 assert!(!git.path.join(".git").join(&name).is_file());
                 // It is made once there is room.
                 git.git(&["branch", "-D", theirs]);
-                refs.move_to(&LOCKS, &name, None, Some(tip)).unwrap();
+                refs.move_to(&Operation::unbounded(), &LOCKS, &name, None, Some(tip))
+                    .unwrap();
                 assert!(names(&git).contains(&name));
             }
         }
@@ -365,10 +387,14 @@ mod tests {
         let text = format!("# pack-refs with: sorted \n{}", lines.collect::<String>());
         std::fs::write(git.path.join(".git/packed-refs"), text).unwrap();
         let refs = Refs::open(&git.path.join(".git")).unwrap();
-        let found = refs.in_the_way_of("refs/heads/d").unwrap();
+        let found = refs
+            .in_the_way_of(&Operation::unbounded(), "refs/heads/d")
+            .unwrap();
         let expected = (0..20_000).map(|n| (below(n), Obstacle::Ref(id.clone())));
         assert_eq!(found, expected.collect());
-        let found = refs.in_the_way_of("refs/heads/d/00007/x").unwrap();
+        let found = refs
+            .in_the_way_of(&Operation::unbounded(), "refs/heads/d/00007/x")
+            .unwrap();
         assert_eq!(found, BTreeMap::from([(below(7), Obstacle::Ref(id))]));
     }
 }

@@ -11,6 +11,7 @@ use super::lock::Locks;
 use super::refs::Refs;
 use crate::git::ObjectId;
 use crate::git::put_error::PutError;
+use crate::operation::Operation;
 
 /// Where they lie.
 pub(in crate::git) const DIRECTORY: &str = "refs/stillframe/safety";
@@ -36,6 +37,7 @@ fn stem_of(run_id: &str) -> String {
 ///
 /// A symbolic ref at the name is none of ours, and is not followed: the branch stays where it is.
 pub(super) fn free_names(
+    op: &Operation,
     refs: &Refs,
     run_id: &str,
     commits: &[ObjectId],
@@ -44,13 +46,14 @@ pub(super) fn free_names(
     let mut named: Vec<(String, ObjectId)> = Vec::new();
     for commit in commits {
         let is_named = |name: &str| named.iter().any(|(taken, _)| taken == name);
-        let name = free_name(refs, &stem, commit, &is_named)?;
+        let name = free_name(op, refs, &stem, commit, &is_named)?;
         named.push((name, *commit));
     }
     Ok(named)
 }
 
 fn free_name(
+    op: &Operation,
     refs: &Refs,
     stem: &str,
     commit: &ObjectId,
@@ -58,7 +61,11 @@ fn free_name(
 ) -> Result<String, PutError> {
     let name_of = |number| format!("{stem}-{number}");
     for name in (1..=MAX_REFS).map(name_of) {
-        if !is_named(&name) && refs.resolve(&name)?.is_none_or(|taken| taken == *commit) {
+        if !is_named(&name)
+            && refs
+                .resolve(op, &name)?
+                .is_none_or(|taken| taken == *commit)
+        {
             return Ok(name);
         }
     }
@@ -133,6 +140,7 @@ impl SafetyRefs {
     /// The new ref is there before the tag goes. What was interrupted is gone on with by the next call.
     pub(in crate::git) fn move_here(
         &self,
+        op: &Operation,
         tags: &BTreeMap<String, ObjectId>,
         known: &[Earlier],
         moved: &mut Vec<(String, String)>,
@@ -141,10 +149,11 @@ impl SafetyRefs {
             let Some(earlier) = known.iter().find(|earlier| earlier.has_tag(tag, commit)) else {
                 continue;
             };
-            let name = free_name(&self.refs, &earlier.stem, commit, &|_| false)?;
+            let name = free_name(op, &self.refs, &earlier.stem, commit, &|_| false)?;
             self.refs
-                .move_to(&self.locks(), &name, None, Some(*commit))?;
-            self.refs.move_to(&self.locks(), tag, Some(*commit), None)?;
+                .move_to(op, &self.locks(), &name, None, Some(*commit))?;
+            self.refs
+                .move_to(op, &self.locks(), tag, Some(*commit), None)?;
             moved.push((tag.clone(), name));
         }
         Ok(())
@@ -152,8 +161,14 @@ impl SafetyRefs {
 
     /// Removes a ref that names this commit. One that is gone is fine; [`PutError::Moved`]: it names
     /// something else by now, and was left.
-    pub(in crate::git) fn remove(&self, name: &str, commit: ObjectId) -> Result<(), PutError> {
-        self.refs.move_to(&self.locks(), name, Some(commit), None)
+    pub(in crate::git) fn remove(
+        &self,
+        op: &Operation,
+        name: &str,
+        commit: ObjectId,
+    ) -> Result<(), PutError> {
+        self.refs
+            .move_to(op, &self.locks(), name, Some(commit), None)
     }
 
     fn locks(&self) -> Locks<'_> {

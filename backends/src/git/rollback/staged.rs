@@ -13,6 +13,7 @@ use crate::git::put_error::PutError;
 use crate::git::repository::RepositoryObjects;
 use crate::git::user_index::{self, IndexEntry, IndexError};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// A flag of an entry; the two bits of its stage are beside it.
@@ -98,6 +99,7 @@ fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
 /// An object more changes nothing that anybody sees, so it is written ahead of the intent: a crash
 /// leaves at most content that git's housekeeping removes.
 pub(super) fn give_objects_back(
+    op: &Operation,
     git_dir: &Path,
     common_dir: &Path,
     index: &[u8],
@@ -111,7 +113,7 @@ pub(super) fn give_objects_back(
         }
         match kept(id) {
             Ok(_) if giving == Giving::Foreseen => None,
-            Ok(content) => write_blob(common_dir, id, &content)
+            Ok(content) => write_blob(op, common_dir, id, &content)
                 .err()
                 .map(|error| Lost::unwritten(*id, &error)),
             Err(error) => Some(Lost::unread(*id, &error)),
@@ -125,8 +127,13 @@ pub(super) fn give_objects_back(
         .collect()
 }
 
-fn write_blob(common_dir: &Path, id: &ObjectId, content: &[u8]) -> Result<(), PutError> {
-    let mut objects = LooseWriter::open(common_dir)?;
+fn write_blob(
+    op: &Operation,
+    common_dir: &Path,
+    id: &ObjectId,
+    content: &[u8],
+) -> Result<(), PutError> {
+    let mut objects = LooseWriter::open(op, common_dir)?;
     let size = content.len() as u64;
     objects.write(ObjectKind::Blob, id, size, &mut |out| {
         out.write_all(content)

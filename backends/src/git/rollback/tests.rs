@@ -7,11 +7,12 @@ mod operation;
 
 use crate::backend::{RepositoryRestore, RestoreOutcome};
 use crate::error::ErrorKind;
-use crate::faults::{self, Fault};
+use crate::faults::{Calls, Fault};
 use crate::restore::RestoreGoal;
 use crate::restore::naive::{Stage, git_command, view};
 use crate::restore::{Captured as _, Publish, Restorable as _, recover};
 use crate::snapshot::Snapshot;
+use crate::trial;
 use crate::workspace::PATIENCE_OF_TESTS;
 
 /// A repository with a commit, something staged, something unstaged and something untracked.
@@ -53,7 +54,16 @@ fn roll_back(
     before: &Snapshot,
     after: &Snapshot,
 ) -> Result<RestoreOutcome, RestoreError> {
-    stage.restore_goal(&Stage::goal(before), rollback(before, after))
+    roll_back_in(&Operation::unbounded(), stage, before, after)
+}
+
+fn roll_back_in(
+    op: &Operation,
+    stage: &mut Stage,
+    before: &Snapshot,
+    after: &Snapshot,
+) -> Result<RestoreOutcome, RestoreError> {
+    stage.restore_goal_in(op, &Stage::goal(before), rollback(before, after))
 }
 
 /// What is said of the repository beside a restore that was carried out.
@@ -176,21 +186,33 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
     let after = stage.snapshot();
     // A program that another test starts has the lock's descriptor until it is executed.
     let (lock, patience) = (&stage.workspace, PATIENCE_OF_TESTS);
-    let record = |snapshot: &Snapshot| stage.backend.record(lock, &snapshot.id).unwrap();
+    let record = |snapshot: &Snapshot| {
+        stage
+            .backend
+            .record(&Operation::unbounded(), lock, &snapshot.id)
+            .unwrap()
+    };
     let (before, mut guard) = (record(&before), record(&after));
     let found = stage.backend.repository(lock).unwrap();
     let prepared = || {
-        prepare(&Request {
-            state: lock.state(),
-            found: Ok(found.as_ref()),
-            before: before.git.as_ref().unwrap(),
-            after: guard.git.as_ref(),
-            run_id: "run_7",
-            keeps_edits: false,
-            index_bytes: &|blob| stage.backend.index_bytes(lock, blob),
-            now: Timestamp::UNIX_EPOCH,
-            patience,
-        })
+        prepare(
+            &Operation::unbounded(),
+            &Request {
+                state: lock.state(),
+                found: Ok(found.as_ref()),
+                before: before.git.as_ref().unwrap(),
+                after: guard.git.as_ref(),
+                run_id: "run_7",
+                keeps_edits: false,
+                index_bytes: &|blob| {
+                    stage
+                        .backend
+                        .index_bytes(&Operation::unbounded(), lock, blob)
+                },
+                now: Timestamp::UNIX_EPOCH,
+                patience,
+            },
+        )
         .unwrap()
     };
     let guarded = prepared().guarded_by(&guard);
@@ -581,7 +603,13 @@ fn a_foreign_index_lock_is_waited_for_and_never_deleted() {
     let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
     stage.write(".git/index.lock", "somebody's\n");
     let index = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
+    let outcome = carry_out(
+        &Operation::unbounded(),
+        &prepared.plan,
+        || Ok(index),
+        false,
+        Duration::ZERO,
+    );
     let error = outcome.error.unwrap();
     assert!(error.message.contains("index.lock is locked"), "{error:?}");
     assert_eq!(error.kind, ErrorKind::Busy);
@@ -657,8 +685,8 @@ fn what_the_disk_refuses_is_told_as_that() {
             let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
-            let (outcome, calls) = faults::with(fault, || {
-                carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO)
+            let (outcome, calls) = trial::with(fault, |op| {
+                carry_out(op, &prepared.plan, || Ok(index), false, Duration::ZERO)
             });
             if calls <= call {
                 break;
@@ -681,21 +709,30 @@ fn prepared(
     patience: Duration,
 ) -> Result<Prepared, RestoreError> {
     let record = |snapshot: &Snapshot| {
-        let record = stage.backend.record(&stage.workspace, &snapshot.id);
+        let record = stage
+            .backend
+            .record(&Operation::unbounded(), &stage.workspace, &snapshot.id);
         record.unwrap().git.unwrap()
     };
     let found = stage.backend.repository(&stage.workspace).unwrap();
-    prepare(&Request {
-        state: stage.workspace.state(),
-        found: Ok(found.as_ref()),
-        before: &record(before),
-        after: Some(&record(after)),
-        run_id: "run_7",
-        keeps_edits: false,
-        index_bytes: &|blob| stage.backend.index_bytes(&stage.workspace, blob),
-        now: Timestamp::UNIX_EPOCH,
-        patience,
-    })
+    prepare(
+        &Operation::unbounded(),
+        &Request {
+            state: stage.workspace.state(),
+            found: Ok(found.as_ref()),
+            before: &record(before),
+            after: Some(&record(after)),
+            run_id: "run_7",
+            keeps_edits: false,
+            index_bytes: &|blob| {
+                stage
+                    .backend
+                    .index_bytes(&Operation::unbounded(), &stage.workspace, blob)
+            },
+            now: Timestamp::UNIX_EPOCH,
+            patience,
+        },
+    )
 }
 
 #[test]
@@ -708,7 +745,13 @@ fn a_branch_that_moves_at_the_last_moment_is_kept_and_so_is_the_index() {
     stage.git(&["commit", "-q", "--allow-empty", "-m", "by a person"]);
     let was = seen(&stage);
     let index = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(index), false, Duration::ZERO);
+    let outcome = carry_out(
+        &Operation::unbounded(),
+        &prepared.plan,
+        || Ok(index),
+        false,
+        Duration::ZERO,
+    );
     let error = outcome.error.unwrap();
     assert!(error.message.contains("refs/heads/main is"), "{error:?}");
     assert_eq!(error.kind, ErrorKind::HeadMoved);
@@ -911,7 +954,7 @@ fn so_does_one_that_moves_a_branch_which_head_had_left() {
 fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
     let (mut stage, before, after) = make();
     let untouched = seen(&stage);
-    let (outcome, calls) = faults::calls_of(|| roll_back(&mut stage, &before, &after));
+    let (outcome, calls) = trial::calls_of(|op| roll_back_in(op, &mut stage, &before, &after));
     let has_tag = outcome.unwrap().safety_tag.is_some();
     let restored = seen(&stage);
     // The bytes of the index hold the inodes of one stage.
@@ -924,8 +967,8 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
         let (mut stage, before, after) = make();
         let old_index = fs::read(stage.path(".git/index")).unwrap();
         let tip = stage.git(&["rev-parse", "HEAD"]);
-        let (result, calls) = faults::with(Fault::StopBefore(call), || {
-            roll_back(&mut stage, &before, &after)
+        let (result, calls) = trial::with(Fault::StopBefore(call), |op| {
+            roll_back_in(op, &mut stage, &before, &after)
         });
         if calls <= call {
             assert!(result.is_ok());
@@ -937,7 +980,7 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
             .unwrap();
         let refs = stage.git(&["for-each-ref"]);
         assert!(!refs.contains("stillframe-"), "at call {call}: {refs}");
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         assert_eq!(recovery.repository_errors, []);
         assert_eq!(recovery.skipped, []);
         assert_eq!(leavings(&stage), Vec::<String>::new(), "at call {call}");
@@ -962,9 +1005,9 @@ fn dies_at_any_call(make: fn() -> (Stage, Snapshot, Snapshot)) {
 }
 
 /// The calls of a rollback of which nothing is disturbed.
-fn calls_of_a_rollback(make: impl FnOnce() -> (Stage, Snapshot, Snapshot)) -> faults::Calls {
+fn calls_of_a_rollback(make: impl FnOnce() -> (Stage, Snapshot, Snapshot)) -> Calls {
     let (mut stage, before, after) = make();
-    let (outcome, calls) = faults::calls_of(|| roll_back(&mut stage, &before, &after));
+    let (outcome, calls) = trial::calls_of(|op| roll_back_in(op, &mut stage, &before, &after));
     outcome.unwrap();
     calls
 }
@@ -1026,8 +1069,8 @@ fn what_somebody_stages_between_a_crash_and_the_recovery_is_kept() {
     let mut endings = BTreeSet::new();
     for call in calls_of_a_rollback(make).chosen() {
         let (mut stage, before, after) = make();
-        let (_, calls) = faults::with(Fault::StopBefore(call), || {
-            roll_back(&mut stage, &before, &after)
+        let (_, calls) = trial::with(Fault::StopBefore(call), |op| {
+            roll_back_in(op, &mut stage, &before, &after)
         });
         if calls <= call {
             break;
@@ -1040,7 +1083,7 @@ fn what_somebody_stages_between_a_crash_and_the_recovery_is_kept() {
         stage.git(&["add", "new"]);
         stage.git(&["commit", "-q", "-m", "work of days"]);
         let commit = stage.git(&["rev-parse", "HEAD"]);
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         assert_eq!(stage.git(&["rev-parse", "HEAD"]), commit);
         assert_eq!(stage.git(&["ls-files", "new"]), "new", "at call {call}");
         assert_eq!(leavings(&stage), Vec::<String>::new(), "at call {call}");
@@ -1059,8 +1102,8 @@ fn a_recovery_that_cannot_go_on_leaves_no_lock_of_the_crash() {
     for call in calls_of_a_rollback(committed).chosen() {
         let (mut stage, before, after) = committed();
         let first = stage.git(&["rev-parse", "HEAD~1"]);
-        let (_, calls) = faults::with(Fault::StopBefore(call), || {
-            roll_back(&mut stage, &before, &after)
+        let (_, calls) = trial::with(Fault::StopBefore(call), |op| {
+            roll_back_in(op, &mut stage, &before, &after)
         });
         if calls <= call {
             break;
@@ -1068,7 +1111,7 @@ fn a_recovery_that_cannot_go_on_leaves_no_lock_of_the_crash() {
         // The tag is the first that is put back, and somebody else has it now.
         stage.write(&format!(".git/{TAG}"), &format!("{first}\n"));
         let had_lock = !leavings(&stage).is_empty();
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         assert_eq!(leavings(&stage), Vec::<String>::new(), "at call {call}");
         assert_eq!(stage.git(&["rev-parse", TAG]), first, "at call {call}");
         stage.git(&["status"]);
@@ -1104,13 +1147,23 @@ fn two_of_us_do_not_write_in_one_repository_at_once() {
     run(&stage);
     let after = stage.snapshot();
     let git_dir = stage.path(".git");
-    let held = lock_repository(stage.workspace.state(), &git_dir, PATIENCE_OF_TESTS).unwrap();
+    let held = lock_repository(
+        &Operation::unbounded(),
+        stage.workspace.state(),
+        &git_dir,
+        PATIENCE_OF_TESTS,
+    )
+    .unwrap();
     let error = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     drop(held);
     prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
-    let capture = stage
-        .backend
-        .capture(&stage.workspace, &stage.options(), &[], Publish::No);
+    let capture = stage.backend.capture(
+        &Operation::unbounded(),
+        &stage.workspace,
+        &stage.options(),
+        &[],
+        Publish::No,
+    );
     assert!(capture.unwrap().record().git.is_some());
 }

@@ -9,12 +9,14 @@ use crate::contents::{ContentError, Contents};
 use crate::git::object_id::sha1;
 use crate::git::pack::Pack;
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
 
 /// Blobs of a store, opened for reading. Threads may share it.
 #[derive(Debug)]
 pub(crate) struct Blobs {
+    op: Operation,
     store: Arc<Store>,
     packs: Vec<Pack>,
     places: HashMap<ObjectId, InPack>,
@@ -30,7 +32,11 @@ struct InPack {
 
 impl Store {
     /// Opens the blobs with these ids. That one of them is missing is found when it is read.
-    pub(crate) fn blobs(self: Arc<Self>, mut ids: Vec<ObjectId>) -> Result<Blobs, StoreError> {
+    pub(crate) fn blobs(
+        self: Arc<Self>,
+        op: &Operation,
+        mut ids: Vec<ObjectId>,
+    ) -> Result<Blobs, StoreError> {
         ids.sort_unstable();
         ids.dedup();
         let set = self.packs()?;
@@ -42,7 +48,7 @@ impl Store {
             let mut found = Vec::new();
             let went_through = pack
                 .index
-                .each_offset(&ids, &mut |at, offset| found.push((at, offset)));
+                .each_offset(op, &ids, &mut |at, offset| found.push((at, offset)));
             // A pack that is gone or damaged: each object is looked for everywhere when it is read.
             let Ok(held) = went_through.and_then(|()| pack.held_open()) else {
                 continue;
@@ -59,6 +65,7 @@ impl Store {
             ids.retain(|id| !places.contains_key(id));
         }
         Ok(Blobs {
+            op: op.clone(),
             store: self,
             packs,
             places,
@@ -72,7 +79,7 @@ impl Blobs {
     fn packed(&self, id: &ObjectId) -> Option<Vec<u8>> {
         let place = self.places.get(id)?;
         let pack = &self.packs[place.pack as usize];
-        let read = pack.object(place.offset, MAX_HELD_BYTES, &self.store.bases);
+        let read = pack.object(&self.op, place.offset, MAX_HELD_BYTES, &self.store.bases);
         let (kind, bytes) = read.ok()?;
         let is_sound = kind == ObjectKind::Blob && check_bytes(id, kind, &bytes).is_ok();
         is_sound.then_some(bytes)
@@ -100,7 +107,7 @@ impl Contents for Blobs {
         match self.packed(&object) {
             Some(bytes) => sink.write_all(&bytes).map_err(ContentError::Sink),
             // Another place may do better, and if none does it knows why.
-            None => self.store.blob_to(&object, sink).map(drop),
+            None => self.store.blob_to(&self.op, &object, sink).map(drop),
         }
     }
 }

@@ -25,11 +25,11 @@ use crate::descriptor::open_file_at;
 use crate::durable::make_private;
 use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::PathError;
-use crate::faults::{self, Effect, Seam};
+use crate::faults::Effect;
 use crate::git::ObjectId;
 use crate::git::loose::LooseObject;
 use crate::git::pack::{DeltaBases, Pack, PackIndex, PackWriter, TEMPORARY_OBJECT_PREFIX};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// Up to this many files are synced one by one; for more, one sync of the whole file system is less
@@ -59,16 +59,18 @@ impl Store {
     /// left alone, and its objects stay missing: the caller has their bytes in the worktree.
     pub(crate) fn borrow(
         &self,
+        op: &Operation,
         object_dirs: &[PathBuf],
         wanted: Vec<ObjectId>,
         mode: BorrowMode,
     ) -> Result<Borrowed, StoreError> {
-        let wanted = self.missing(wanted)?;
+        let wanted = self.missing(op, wanted)?;
         if wanted.is_empty() {
             return Ok(Borrowed::default());
         }
         self.has_new_loose.store(true, Ordering::Relaxed);
         let mut borrowing = Borrowing {
+            op,
             store: self,
             mode,
             purged: objects_of(&self.purged()?),
@@ -85,13 +87,13 @@ impl Store {
             linked_loose += borrowing.loose_objects(directory)?;
         }
         let (incoming, copies) = (borrowing.incoming, borrowing.copies);
-        self.let_in(incoming)?;
+        self.let_in(op, incoming)?;
         if let Some(copies) = copies {
             copies.finish()?;
         }
         Ok(Borrowed {
             // What counts is what the store itself finds.
-            missing: self.missing(wanted)?,
+            missing: self.missing(op, wanted)?,
             linked_packs,
             linked_loose,
         })
@@ -99,6 +101,7 @@ impl Store {
 }
 
 struct Borrowing<'a> {
+    op: &'a Operation,
     store: &'a Store,
     mode: BorrowMode,
     /// Sorted and unique.
@@ -140,7 +143,7 @@ impl Borrowing<'_> {
         };
         let mut linked = 0;
         for name in pack_names(&directory) {
-            interrupt::check()?;
+            self.op.check()?;
             if self.missing.is_empty() {
                 break;
             }
@@ -153,7 +156,7 @@ impl Borrowing<'_> {
             let opened = index_source.file.try_clone().ok().and_then(|file| {
                 let index = PackIndex::of_file(file, &path.join(&index_name)).ok()?;
                 index
-                    .each_hit(&self.missing, &mut |at| {
+                    .each_hit(self.op, &self.missing, &mut |at| {
                         is_hit[at] = true;
                         hits += 1;
                     })
@@ -189,7 +192,7 @@ impl Borrowing<'_> {
         let mut has = false;
         if !self.purged.is_empty() {
             // An index that cannot be read to its end is as bad as one that has some of it.
-            let read = index.each_hit(&self.purged, &mut |_| has = true);
+            let read = index.each_hit(self.op, &self.purged, &mut |_| has = true);
             has |= read.is_err();
         }
         Ok(has)
@@ -209,10 +212,10 @@ impl Borrowing<'_> {
             .zip(is_hit)
             .filter(|(_, is_hit)| **is_hit)
         {
-            interrupt::check()?;
+            self.op.check()?;
             let read = pack.index.find(id).and_then(|offset| {
                 let offset = offset.ok_or_else(|| missing(id))?;
-                let (kind, bytes) = pack.object(offset, MAX_HELD_BYTES, &bases)?;
+                let (kind, bytes) = pack.object(self.op, offset, MAX_HELD_BYTES, &bases)?;
                 check_bytes(id, kind, &bytes)?;
                 Ok((kind, bytes))
             });
@@ -222,7 +225,7 @@ impl Borrowing<'_> {
             }
             let copies = match &mut self.copies {
                 Some(copies) => copies,
-                none => none.insert(self.store.writer()?),
+                none => none.insert(self.store.writer(self.op)?),
             };
             copies.add(kind, *id, &bytes)?;
             came.insert(*id);
@@ -243,7 +246,7 @@ impl Borrowing<'_> {
         }
         // Leftovers of a crash, or a pack that was found broken: they are of no use to anybody.
         for leftover in [&index_path, &pack_path] {
-            durable::remove_file(leftover)?;
+            durable::remove_file(self.op, leftover)?;
         }
         let Some(pack) = self.file(pack, pack_path, &|_| true)? else {
             return Ok(false);
@@ -264,9 +267,7 @@ impl Borrowing<'_> {
         let this = &*self;
         let shards: Vec<_> = this.missing.chunk_by(|a, b| a.0[0] == b.0[0]).collect();
         let next = AtomicUsize::new(0);
-        let seam = Seam::of_this_thread();
         let work = || {
-            seam.enter();
             let mut came = Vec::new();
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
                 this.loose_shard(directory.as_fd(), shard, &mut came)?;
@@ -311,10 +312,13 @@ impl Borrowing<'_> {
             return Ok(());
         };
         let target = self.store.loose_path(first);
-        make_private(target.parent().expect("objects are two levels deep"))?;
+        make_private(
+            self.op,
+            target.parent().expect("objects are two levels deep"),
+        )?;
         let shard = shard.iter();
         for id in shard.filter(|id| self.purged.binary_search(id).is_err()) {
-            interrupt::check()?;
+            self.op.check()?;
             if let Some(incoming) = self.loose_object(directory.as_fd(), id)? {
                 came.push((*id, incoming));
             }
@@ -335,7 +339,7 @@ impl Borrowing<'_> {
         let is_right = |file: &File| {
             let length = file.metadata().map_or(0, |m| m.len());
             LooseObject::new(file, length, &target)
-                .is_ok_and(|object| object.verify_to(id, &mut io::sink()).is_ok())
+                .is_ok_and(|object| object.verify_to(self.op, id, &mut io::sink()).is_ok())
         };
         // A link is of the very file that was checked; a copy is checked itself.
         if self.mode == BorrowMode::HardLink && !is_right(&source.file) {
@@ -353,7 +357,7 @@ impl Borrowing<'_> {
     ) -> Result<Option<Incoming>, StoreError> {
         let directory = name.parent().expect("it lies in the store");
         let file = match self.mode {
-            BorrowMode::HardLink => match source.link(directory)? {
+            BorrowMode::HardLink => match source.link(self.op, directory)? {
                 Linked::Yes(file) => Some(file),
                 Linked::Gone => None,
                 Linked::Refused => self.copy(source, directory, is_right)?,
@@ -369,20 +373,29 @@ impl Borrowing<'_> {
         directory: &Path,
         is_right: &dyn Fn(&File) -> bool,
     ) -> Result<Option<ClosedFile>, StoreError> {
-        let staged = StagedFile::create(directory, &format!("{TEMPORARY_OBJECT_PREFIX}copy_"))?;
-        faults::effect(Effect::Write(staged.path()))
+        let staged = StagedFile::create(
+            self.op,
+            directory,
+            &format!("{TEMPORARY_OBJECT_PREFIX}copy_"),
+        )?;
+        let mut wanted = Wanted {
+            op: self.op,
+            file: &source.file,
+        };
+        self.op
+            .effect(Effect::Write(staged.path()))
             .map_err(PathError::at("copy into", staged.path()))?;
         let length = source.file.metadata();
         let length = length
             .map_err(PathError::at("look at", staged.path()))?
             .len();
-        staged.make_room(length)?;
+        staged.reserve(length)?;
         let is_cloned = self.mode != BorrowMode::Copy
             && rustix::fs::ioctl_ficlone(staged.as_file(), &source.file).is_ok();
         if !is_cloned {
             (&source.file)
                 .rewind()
-                .and_then(|()| io::copy(&mut Wanted(&source.file), &mut staged.as_file()))
+                .and_then(|()| io::copy(&mut wanted, &mut staged.as_file()))
                 .map_err(PathError::at("copy into", staged.path()))?;
         }
         staged
@@ -399,31 +412,31 @@ impl Borrowing<'_> {
 
 impl Store {
     /// Gives everything that came its name, durably.
-    fn let_in(&self, incoming: Vec<Incoming>) -> Result<(), PathError> {
+    fn let_in(&self, op: &Operation, incoming: Vec<Incoming>) -> Result<(), PathError> {
         let are_many = incoming.len() > MAX_SINGLE_SYNCS;
         if are_many {
-            durable::sync_file_system(&self.git_dir)?;
+            durable::sync_file_system(op, &self.git_dir)?;
         } else {
             incoming.iter().try_for_each(|i| i.file.sync())?;
         }
         let mut directories = BTreeSet::new();
         for Incoming { file, name } in incoming {
-            interrupt::check().map_err(PathError::at("let in", &name))?;
+            op.check().map_err(PathError::at("let in", &name))?;
             // Before it is there, so that it can be taken back however this ends.
             self.came_in().push(name.clone());
             // Whatever is there, the store did not take it for the object. A rename onto another
             // name of the same file would do nothing and leave both.
-            durable::remove_file(&name)?;
+            durable::remove_file(op, &name)?;
             file.rename(&name)?;
             // That of the file, and the one above it: the former may be new.
             directories.extend(name.ancestors().skip(1).take(2).map(Path::to_owned));
         }
         if are_many {
-            return durable::sync_file_system(&self.git_dir);
+            return durable::sync_file_system(op, &self.git_dir);
         }
         directories
             .iter()
-            .try_for_each(|directory| durable::sync_directory(directory))
+            .try_for_each(|directory| durable::sync_directory(op, directory))
     }
 }
 
@@ -437,14 +450,14 @@ impl Store {
     /// stays is in nobody's way, and goes with the next collection.
     ///
     /// The caller holds the lock of the workspace, so nobody else has come to need it.
-    pub(crate) fn take_back(&self) {
+    pub(crate) fn take_back(&self, op: &Operation) {
         let came_in = std::mem::take(&mut *self.came_in());
         if came_in.is_empty() {
             return;
         }
         // An index came after its pack, and goes before it.
         for name in came_in.iter().rev() {
-            let _ = durable::remove_file(name);
+            let _ = durable::remove_file(op, name);
             // It goes when it is empty. That of the packs is needed.
             if let Some(shard) = name.parent().filter(|shard| **shard != self.pack_dir()) {
                 let _ = fs::remove_dir(shard);
@@ -459,13 +472,16 @@ impl Store {
     }
 }
 
-/// A file that is read as long as that is wanted.
-struct Wanted<'f>(&'f File);
+/// A file that is read until the operation is cancelled.
+struct Wanted<'f> {
+    op: &'f Operation,
+    file: &'f File,
+}
 
 impl io::Read for Wanted<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        interrupt::check()?;
-        self.0.read(into)
+        self.op.check()?;
+        self.file.read(into)
     }
 }
 
@@ -490,9 +506,9 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn link(&self, directory: &Path) -> Result<Linked, PathError> {
+    fn link(&self, op: &Operation, directory: &Path) -> Result<Linked, PathError> {
         let prefix = format!("{TEMPORARY_OBJECT_PREFIX}link_");
-        let linked = durable::stage_link(self.directory, self.name, directory, &prefix);
+        let linked = durable::stage_link(op, self.directory, self.name, directory, &prefix);
         let linked = match linked {
             Ok(linked) => linked,
             Err(error) => match Errno::from_io_error(&error) {
@@ -607,12 +623,14 @@ mod tests {
 
     fn borrow(test: &TestStore, mode: BorrowMode) -> Borrowed {
         let wanted = wanted(&test.user);
-        let borrowed = test.store.borrow(&test.object_dirs(), wanted, mode);
+        let borrowed =
+            test.store
+                .borrow(&Operation::unbounded(), &test.object_dirs(), wanted, mode);
         borrowed.unwrap()
     }
 
     fn publish_head(test: &TestStore) -> crate::record::Record {
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         test.publish_tree(&owner("s", "r"), root_of(&test.user), pack)
     }
 
@@ -706,7 +724,12 @@ mod tests {
         let wanted = ids(&test.user.git(&["ls-tree", "-r", "-t", "side"]));
         let borrowed = test
             .store
-            .borrow(&test.object_dirs(), wanted, BorrowMode::HardLink)
+            .borrow(
+                &Operation::unbounded(),
+                &test.object_dirs(),
+                wanted,
+                BorrowMode::HardLink,
+            )
             .unwrap();
         assert_eq!(borrowed.missing, []);
         assert_eq!((borrowed.linked_packs, borrowed.linked_loose), (1, 0));
@@ -795,7 +818,12 @@ mod tests {
             .status();
         assert!(copied.unwrap().success());
         let wanted = wanted(&test.user);
-        let borrowed = test.store.borrow(&[objects], wanted, BorrowMode::HardLink);
+        let borrowed = test.store.borrow(
+            &Operation::unbounded(),
+            &[objects],
+            wanted,
+            BorrowMode::HardLink,
+        );
         let borrowed = borrowed.unwrap();
         assert_eq!((borrowed.missing, borrowed.linked_packs), (Vec::new(), 1));
         let record = publish_head(&test);
@@ -833,9 +861,16 @@ mod tests {
         for (what, bytes) in damaged {
             for mode in [BorrowMode::HardLink, BorrowMode::Copy] {
                 replace(&test.user.path.join(&rel_path), &bytes);
-                test.store = Store::create(&test.user.beside(&format!("{what} {mode:?}"))).unwrap();
+                test.store = Store::create(
+                    &Operation::unbounded(),
+                    &test.user.beside(&format!("{what} {mode:?}")),
+                )
+                .unwrap();
                 let dirs = test.object_dirs();
-                let borrowed = test.store.borrow(&dirs, wanted.clone(), mode).unwrap();
+                let borrowed = test
+                    .store
+                    .borrow(&Operation::unbounded(), &dirs, wanted.clone(), mode)
+                    .unwrap();
                 assert_eq!(borrowed.missing, [id], "{what}, {mode:?}");
                 assert!(!test.store.contains(&id).unwrap(), "{what}");
                 assert!(!test.store.loose_path(&id).exists(), "{what}");
@@ -921,7 +956,9 @@ mod tests {
             damage(&pack, &idx);
             let wanted = expected.clone();
             let dirs = test.object_dirs();
-            let borrowed = test.store.borrow(&dirs, wanted, BorrowMode::HardLink);
+            let borrowed =
+                test.store
+                    .borrow(&Operation::unbounded(), &dirs, wanted, BorrowMode::HardLink);
             let borrowed = borrowed.unwrap();
             assert_eq!(borrowed.missing, expected, "{what}");
             assert!(test.packs().is_empty(), "{what}");
@@ -940,9 +977,12 @@ mod tests {
         assert!(!borrowed.missing.is_empty());
         let absent = test.user.beside("absent");
         let wanted = wanted_of_nothing();
-        let borrowed = test
-            .store
-            .borrow(&[absent], wanted.clone(), BorrowMode::HardLink);
+        let borrowed = test.store.borrow(
+            &Operation::unbounded(),
+            &[absent],
+            wanted.clone(),
+            BorrowMode::HardLink,
+        );
         assert_eq!(borrowed.unwrap().missing, wanted);
     }
 
@@ -960,9 +1000,12 @@ mod tests {
             test.user.path.join(".git/objects"),
             pack.parent().unwrap().parent().unwrap().to_owned(),
         ];
-        let borrowed = test
-            .store
-            .borrow(&dirs, wanted(&origin), BorrowMode::HardLink);
+        let borrowed = test.store.borrow(
+            &Operation::unbounded(),
+            &dirs,
+            wanted(&origin),
+            BorrowMode::HardLink,
+        );
         assert_eq!(borrowed.unwrap().missing, []);
     }
 
@@ -978,7 +1021,7 @@ mod tests {
             let borrowed = borrow_of(&test, wanted(&origin));
             assert_eq!(!borrowed.missing.is_empty(), blobs_are_missing, "{option}");
             // What is missing comes from the worktree.
-            let pack = test.store.writer().unwrap();
+            let pack = test.store.writer(&Operation::unbounded()).unwrap();
             for id in &borrowed.missing {
                 let args = ["cat-file", "blob", &id.to_string()];
                 let bytes = origin.run(&origin.path, &args).stdout;
@@ -993,7 +1036,12 @@ mod tests {
 
     fn borrow_of(test: &TestStore, wanted: Vec<ObjectId>) -> Borrowed {
         test.store
-            .borrow(&test.object_dirs(), wanted, BorrowMode::HardLink)
+            .borrow(
+                &Operation::unbounded(),
+                &test.object_dirs(),
+                wanted,
+                BorrowMode::HardLink,
+            )
             .unwrap()
     }
 

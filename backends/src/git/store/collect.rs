@@ -15,6 +15,7 @@ use crate::error::{ErrorKind, PathError};
 use crate::git::pack::{CHECKSUM_BYTES, Pack, TEMPORARY_PREFIX};
 use crate::git::tree_object::{self, ItemKind, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.
@@ -31,30 +32,30 @@ impl Store {
     ///
     /// The caller holds the lock of the workspace. What is needed stays readable throughout, also if
     /// this is killed. If something that is needed is missing or damaged, nothing is removed.
-    pub(crate) fn collect(&self) -> Result<u64, StoreError> {
+    pub(crate) fn collect(&self, op: &Operation) -> Result<u64, StoreError> {
         let before = self.bytes()?;
-        self.forget_vouched()?;
-        self.remove_temporaries()?;
+        self.forget_vouched(op)?;
+        self.remove_temporaries(op)?;
         let purged = self.purged()?;
         // What a purge that was killed left is as much in the way of nobody's need.
-        self.drop_purged(&purged)?;
+        self.drop_purged(op, &purged)?;
         self.refresh()?;
         let set = self.packs()?;
-        let mut live = self.live()?;
+        let mut live = self.live(op)?;
         live.retain(|id| !purged.contains(&(*id).into()));
-        if let Some(id) = self.missing_of(&set, live.clone())?.first() {
+        if let Some(id) = self.missing_of(op, &set, live.clone())?.first() {
             return Err(missing(id));
         }
-        let uses = self.uses(&set, &live)?;
+        let uses = self.uses(op, &set, &live)?;
         let unused = uses.iter().filter(|u| u.needed.is_empty());
         let mut unneeded: Vec<PathBuf> = unused.map(|u| u.pack.path().to_owned()).collect();
         unneeded.extend(set.broken.iter().map(|(path, _)| path.clone()));
         // First, so that there is room for what is written anew.
-        self.remove_packs(&unneeded)?;
-        self.remove_loose_but(&live)?;
-        self.forget_gone_names()?;
-        match self.rewrite(&uses) {
-            Ok(replaced) => self.remove_packs(&replaced)?,
+        self.remove_packs(op, &unneeded)?;
+        self.remove_loose_but(op, &live)?;
+        self.forget_gone_names(op)?;
+        match self.rewrite(op, &uses) {
+            Ok(replaced) => self.remove_packs(op, &replaced)?,
             // Everything is where it was, and the next clean-up comes to it again.
             Err(error) if error.kind() == ErrorKind::NoSpace => {}
             Err(error) => return Err(error),
@@ -65,7 +66,7 @@ impl Store {
 
     /// Every object that a ref needs, sorted and unique, what was purged among them. Files are not looked
     /// for.
-    pub(super) fn live(&self) -> Result<Vec<ObjectId>, StoreError> {
+    pub(super) fn live(&self, op: &Operation) -> Result<Vec<ObjectId>, StoreError> {
         let mut live = HashSet::new();
         let mut trees = Vec::new();
         let mut commits: Vec<(ObjectId, bool)> = Vec::new();
@@ -78,7 +79,7 @@ impl Store {
             if !is_named && !self.contains(&id)? {
                 continue;
             }
-            let (kind, bytes) = self.read(&id, MAX_COMMIT_BYTES)?;
+            let (kind, bytes) = self.read(op, &id, MAX_COMMIT_BYTES)?;
             check_kind(&id, kind, ObjectKind::Commit)?;
             let commit = parse_commit(&bytes)
                 .ok_or_else(|| StoreError::corrupt(id.to_string(), "the commit is malformed"))?;
@@ -97,7 +98,7 @@ impl Store {
             if !live.insert(id) {
                 continue;
             }
-            for item in self.tree(&id)? {
+            for item in self.tree(op, &id)? {
                 match item.kind {
                     ItemKind::Directory => trees.push(item.id),
                     ItemKind::Entry(_) => drop(live.insert(item.id)),
@@ -112,11 +113,17 @@ impl Store {
 
     /// What each pack is needed for. A pack whose objects are all in larger ones too is needed for
     /// nothing, once those were read and found right.
-    fn uses(&self, set: &PackSet, live: &[ObjectId]) -> Result<Vec<Use>, StoreError> {
+    fn uses(
+        &self,
+        op: &Operation,
+        set: &PackSet,
+        live: &[ObjectId],
+    ) -> Result<Vec<Use>, StoreError> {
         let mut uses = Vec::with_capacity(set.packs.len());
         for pack in &set.packs {
             let mut needed = Vec::new();
-            pack.index.each_hit(live, &mut |at| needed.push(live[at]))?;
+            pack.index
+                .each_hit(op, live, &mut |at| needed.push(live[at]))?;
             uses.push(Use {
                 pack: Arc::clone(pack),
                 needed,
@@ -127,9 +134,9 @@ impl Store {
             let (larger, rest) = uses.split_at(at);
             let mut elsewhere = rest[0].needed.clone();
             for other in larger {
-                other.pack.index.retain_missing(&mut elsewhere)?;
+                other.pack.index.retain_missing(op, &mut elsewhere)?;
             }
-            if elsewhere.is_empty() && self.are_right_in(larger, &rest[0].needed)? {
+            if elsewhere.is_empty() && self.are_right_in(op, larger, &rest[0].needed)? {
                 uses[at].needed.clear();
             }
         }
@@ -137,14 +144,19 @@ impl Store {
     }
 
     /// Whether each of `ids` can be read from one of `packs`.
-    fn are_right_in(&self, packs: &[Use], ids: &[ObjectId]) -> Result<bool, StoreError> {
+    fn are_right_in(
+        &self,
+        op: &Operation,
+        packs: &[Use],
+        ids: &[ObjectId],
+    ) -> Result<bool, StoreError> {
         for id in ids {
             let mut is_right = false;
             for pack in packs.iter().map(|u| &u.pack) {
                 let Some(offset) = pack.index.find(id)? else {
                     continue;
                 };
-                match self.pass_on(Place::Pack(pack, offset), id, &mut io::sink()) {
+                match self.pass_on(op, Place::Pack(pack, offset), id, &mut io::sink()) {
                     Ok(_) => is_right = true,
                     Err(ContentError::Store(StoreError::Corrupt { .. })) => {}
                     Err(error) => return Err(no_sink(error)),
@@ -161,24 +173,28 @@ impl Store {
     }
 
     /// Writes what is needed of wasteful packs into a new one; answers with the old ones.
-    fn rewrite(&self, uses: &[Use]) -> Result<Vec<PathBuf>, StoreError> {
+    fn rewrite(&self, op: &Operation, uses: &[Use]) -> Result<Vec<PathBuf>, StoreError> {
         let mut own = Vec::new();
         for one in uses.iter().filter(|u| !u.needed.is_empty()) {
             let is_needed = |id: &ObjectId| one.needed.binary_search(id).is_ok();
-            own.extend(OwnPack::of(&one.pack, is_needed)?);
+            own.extend(OwnPack::of(op, &one.pack, is_needed)?);
         }
         let is_crowded = own.len() > MAX_OWN_PACKS;
         own.retain(|p| p.is_wasteful() || (is_crowded && p.needed_bytes <= MAX_MERGED_BYTES));
         if own.is_empty() {
             return Ok(Vec::new());
         }
-        self.copy_together(&own)
+        self.copy_together(op, &own)
     }
 
     /// Writes what is kept of some packs into a new one, durably; answers with those that nothing is kept of
     /// any more that the new one does not have.
-    pub(super) fn copy_together(&self, packs: &[OwnPack<'_>]) -> Result<Vec<PathBuf>, StoreError> {
-        let writer = self.writer()?;
+    pub(super) fn copy_together(
+        &self,
+        op: &Operation,
+        packs: &[OwnPack<'_>],
+    ) -> Result<Vec<PathBuf>, StoreError> {
+        let writer = self.writer(op)?;
         let mut replaced = Vec::new();
         for old in packs {
             let copied = old.entries.iter().try_for_each(|entry| {
@@ -199,30 +215,30 @@ impl Store {
     }
 
     /// Removes packs with everything that git puts beside them, durably.
-    pub(super) fn remove_packs(&self, packs: &[PathBuf]) -> Result<(), StoreError> {
+    pub(super) fn remove_packs(&self, op: &Operation, packs: &[PathBuf]) -> Result<(), StoreError> {
         if packs.is_empty() {
             return Ok(());
         }
-        self.unlink_packs(packs)?;
-        Ok(durable::sync_directory(&self.pack_dir())?)
+        self.unlink_packs(op, packs)?;
+        Ok(durable::sync_directory(op, &self.pack_dir())?)
     }
 
     /// As [`Store::remove_packs`]; a power cut may bring them back.
-    pub(super) fn unlink_packs(&self, packs: &[PathBuf]) -> Result<(), PathError> {
+    pub(super) fn unlink_packs(&self, op: &Operation, packs: &[PathBuf]) -> Result<(), PathError> {
         let directory = self.pack_dir();
         // Made by a git that was run by hand, it would name packs that are gone.
-        durable::remove_file(&directory.join("multi-pack-index"))?;
+        durable::remove_file(op, &directory.join("multi-pack-index"))?;
         for pack in packs {
             // The index first: without it nobody looks for the pack.
             for extension in ["idx", "pack", "rev", "bitmap", "mtimes", "keep", "promisor"] {
-                durable::remove_file(&pack.with_extension(extension))?;
+                durable::remove_file(op, &pack.with_extension(extension))?;
             }
         }
         Ok(())
     }
 
     /// `needed` is sorted.
-    fn remove_loose_but(&self, needed: &[ObjectId]) -> Result<(), StoreError> {
+    fn remove_loose_but(&self, op: &Operation, needed: &[ObjectId]) -> Result<(), StoreError> {
         let objects = self.git_dir.join("objects");
         for shard in list(&objects)? {
             if name_of(&shard).is_none_or(|name| name.len() != 2) {
@@ -233,7 +249,7 @@ impl Store {
                     .zip(name_of(&path))
                     .and_then(|(a, b)| format!("{a}{b}").parse::<ObjectId>().ok());
                 if id.is_some_and(|id| needed.binary_search(&id).is_err()) {
-                    durable::remove_file(&path)?;
+                    durable::remove_file(op, &path)?;
                 }
             }
             // It goes when it is empty.
@@ -244,7 +260,7 @@ impl Store {
 
     /// Removes what interrupted work left behind. The lock of the workspace says that nobody else is
     /// at work.
-    pub(crate) fn remove_temporaries(&self) -> Result<(), StoreError> {
+    pub(crate) fn remove_temporaries(&self, op: &Operation) -> Result<(), StoreError> {
         let objects = self.git_dir.join("objects");
         let shards = list(&objects)?.into_iter().filter(|p| p.is_dir());
         let by_id = self.git_dir.join(SHORTCUTS);
@@ -254,7 +270,7 @@ impl Store {
                 let is_leftover = name_of(&path)
                     .is_some_and(|n| n.starts_with(TEMPORARY_PREFIX) || n.starts_with(".tmp-"));
                 if is_leftover && path.symlink_metadata().is_ok_and(|m| m.is_file()) {
-                    durable::remove_file(&path)?;
+                    durable::remove_file(op, &path)?;
                 }
             }
         }
@@ -271,7 +287,7 @@ impl Store {
                 looked => looked.map_err(PathError::at("look at", &index))?,
             };
             if !is_there {
-                durable::remove_file(&path)?;
+                durable::remove_file(op, &path)?;
             }
         }
         Ok(())
@@ -317,6 +333,7 @@ impl<'a> OwnPack<'a> {
     /// as it has a second name there, it costs nothing, and a copy of a part would. Later its deltas show it:
     /// they would grow.
     pub(super) fn of(
+        op: &Operation,
         pack: &'a Pack,
         is_kept: impl Fn(&ObjectId) -> bool,
     ) -> Result<Option<Self>, StoreError> {
@@ -325,7 +342,7 @@ impl<'a> OwnPack<'a> {
         if meta.nlink() > 1 {
             return Ok(None);
         }
-        let mut all = pack.index.entries()?;
+        let mut all = pack.index.entries(op)?;
         all.sort_unstable_by_key(|(_, offset, _)| *offset);
         let end = meta.len().saturating_sub(CHECKSUM_BYTES);
         let ends = all
@@ -389,9 +406,11 @@ mod tests {
             .map(|id| id.parse().unwrap())
             .collect();
         let dirs = test.object_dirs();
-        let borrowed = test.store.borrow(&dirs, wanted, BorrowMode::HardLink);
+        let borrowed =
+            test.store
+                .borrow(&Operation::unbounded(), &dirs, wanted, BorrowMode::HardLink);
         assert_eq!(borrowed.unwrap().missing, []);
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         test.publish_tree(&owner("s", run_id), root.parse().unwrap(), pack)
     }
 
@@ -418,16 +437,25 @@ mod tests {
         let first = test.publish(&owner("s", "r"), &[("a", &shared), ("b", &old)]);
         let second = test.publish(&owner("s", "r"), &[("a", &shared), ("b", &new)]);
         let guard = test.publish(&owner("s", "r"), &[("c", &new)]);
-        assert_eq!(test.store.collect().unwrap(), 0, "all of it is needed");
+        assert_eq!(
+            test.store.collect(&Operation::unbounded()).unwrap(),
+            0,
+            "all of it is needed"
+        );
 
-        test.store.forget(&[first.snapshot.id]).unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[first.snapshot.id])
+            .unwrap();
         let before = test.store.bytes().unwrap();
-        let freed = test.store.collect().unwrap();
+        let freed = test.store.collect(&Operation::unbounded()).unwrap();
         assert_eq!(freed, 0, "more than half of its pack is needed");
         test.store
-            .forget(std::slice::from_ref(&second.snapshot.id))
+            .forget(
+                &Operation::unbounded(),
+                std::slice::from_ref(&second.snapshot.id),
+            )
             .unwrap();
-        let freed = test.store.collect().unwrap();
+        let freed = test.store.collect(&Operation::unbounded()).unwrap();
         assert!(freed > 5000, "{freed}");
         assert!(test.store.bytes().unwrap() + freed <= before);
         assert!(!is_there(&test, &old) && !is_there(&test, &shared));
@@ -439,8 +467,10 @@ mod tests {
         );
         test.fsck();
 
-        test.store.forget(&[guard.snapshot.id]).unwrap();
-        test.store.collect().unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[guard.snapshot.id])
+            .unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(test.packs().is_empty());
         let left = files_below(&test.store.git_dir.join("objects"));
         assert!(left.is_empty());
@@ -454,12 +484,18 @@ mod tests {
         let small = noise(1000, 1);
         let first = test.publish(&owner("s", "r"), &[("a", &small), ("b", &noise(50_000, 2))]);
         let second = test.publish(&owner("s", "r"), &[("a", &small)]);
-        test.store.forget(&[first.snapshot.id]).unwrap();
-        let freed = test.store.collect().unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[first.snapshot.id])
+            .unwrap();
+        let freed = test.store.collect(&Operation::unbounded()).unwrap();
         assert!(freed > 49_000, "{freed}");
         assert_eq!(test.problems(&second), []);
         test.fsck();
-        assert_eq!(test.store.collect().unwrap(), 0, "nothing is left to do");
+        assert_eq!(
+            test.store.collect(&Operation::unbounded()).unwrap(),
+            0,
+            "nothing is left to do"
+        );
     }
 
     // It was taken for a pack that a kill has left without its index, and removed
@@ -472,10 +508,10 @@ mod tests {
         fs::rename(&index, &aside).unwrap();
         // A link to itself: nobody can tell what is behind it, root included.
         std::os::unix::fs::symlink(&index, &index).unwrap();
-        assert!(test.store.collect().is_err());
+        assert!(test.store.collect(&Operation::unbounded()).is_err());
         assert!(pack.exists());
         fs::rename(&aside, &index).unwrap();
-        assert_eq!(test.store.collect().unwrap(), 0);
+        assert_eq!(test.store.collect(&Operation::unbounded()).unwrap(), 0);
         test.fsck();
     }
 
@@ -485,7 +521,7 @@ mod tests {
         let records: Vec<_> = (0..MAX_OWN_PACKS + 5)
             .map(|n| test.publish(&owner("s", "r"), &[("a", n.to_string())]))
             .collect();
-        assert!(test.store.collect().unwrap() > 0);
+        assert!(test.store.collect(&Operation::unbounded()).unwrap() > 0);
         assert_eq!(test.packs().len(), 1);
         assert_eq!(test.reopened().snapshots().unwrap(), records);
         for record in &records[..3] {
@@ -518,8 +554,10 @@ mod tests {
         };
         let delta = (0..20).find(is_delta).unwrap();
         let part = test.publish(&owner("s", "part"), &[("kept", text(delta))]);
-        test.store.forget(&[whole.snapshot.id]).unwrap();
-        test.store.collect().unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[whole.snapshot.id])
+            .unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert_eq!(
             test.packs().len(),
             2,
@@ -530,12 +568,14 @@ mod tests {
 
         // Without a second name it costs space, but written whole its deltas would cost more.
         fs::remove_dir_all(test.user.path.join(".git/objects/pack")).unwrap();
-        test.store.collect().unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(borrowed.path().exists());
         assert_eq!(test.problems(&part), []);
         test.fsck();
-        test.store.forget(&[part.snapshot.id]).unwrap();
-        assert!(test.store.collect().unwrap() > 0);
+        test.store
+            .forget(&Operation::unbounded(), &[part.snapshot.id])
+            .unwrap();
+        assert!(test.store.collect(&Operation::unbounded()).unwrap() > 0);
         assert!(test.packs().is_empty());
     }
 
@@ -556,8 +596,10 @@ mod tests {
                 .collect()
         };
         let before = times();
-        test.store.forget(&[record.snapshot.id]).unwrap();
-        test.store.collect().unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[record.snapshot.id])
+            .unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(test.packs().is_empty());
         assert!(times() == before);
         test.user.git(&["fsck", "--strict"]);
@@ -587,11 +629,13 @@ mod tests {
                 replace(&ours, &bytes);
             }
             let store = test.reopened();
-            store.collect().unwrap();
+            store.collect(&Operation::unbounded()).unwrap();
             let expected = if is_damaged { 4 } else { 3 };
             assert_eq!(test.packs().len(), expected, "damaged: {is_damaged}");
             assert_eq!(test.problems(&first).is_empty(), !is_damaged);
-            let (_, bytes) = store.read(&blob_id(&noise(300, 7)), 300).unwrap();
+            let (_, bytes) = store
+                .read(&Operation::unbounded(), &blob_id(&noise(300, 7)), 300)
+                .unwrap();
             assert!(bytes == noise(300, 7), "the sound copy is kept");
             assert_eq!(store.snapshots().unwrap(), [first, second]);
         }
@@ -606,9 +650,12 @@ mod tests {
         let first = publish_head(&test, "first");
         let second = test.publish(&owner("s", "second"), &[("b", "one\n")]);
         test.store
-            .forget(std::slice::from_ref(&first.snapshot.id))
+            .forget(
+                &Operation::unbounded(),
+                std::slice::from_ref(&first.snapshot.id),
+            )
             .unwrap();
-        test.store.collect().unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(is_there(&test, b"one\n"));
         assert!(!test.store.has_loose(&tree_of(&first)).unwrap());
         assert_eq!(test.problems(&second), []);
@@ -635,7 +682,7 @@ mod tests {
         for leftover in leftovers {
             fs::write(git_dir.join(leftover), "x").unwrap();
         }
-        test.reopened().collect().unwrap();
+        test.reopened().collect(&Operation::unbounded()).unwrap();
         assert_eq!(files_below(git_dir), kept);
         assert_eq!(test.problems(&record), []);
     }
@@ -647,12 +694,14 @@ mod tests {
         let first = test.packs();
         test.publish(&owner("s", "r"), &[("a", "1"), ("b", "2")]);
         let dead = test.publish(&owner("s", "r"), &[("c", "3")]);
-        test.store.forget(&[dead.snapshot.id]).unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[dead.snapshot.id])
+            .unwrap();
         let moved = test.user.beside("moved");
         fs::rename(&first[0], &moved).unwrap();
         let store = test.reopened();
         let packs = test.packs();
-        let error = store.collect().unwrap_err();
+        let error = store.collect(&Operation::unbounded()).unwrap_err();
         assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
         assert_eq!(test.packs(), packs);
     }
@@ -666,11 +715,13 @@ mod tests {
             "refs/checkpoints/t/1",
             &record.snapshot.reference,
         ]);
-        test.store.forget(&[record.snapshot.id]).unwrap();
-        test.store.collect().unwrap();
+        test.store
+            .forget(&Operation::unbounded(), &[record.snapshot.id])
+            .unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(is_there(&test, b"1"));
         test.git(&["pack-refs", "--all", "--prune"]);
-        test.store.collect().unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(is_there(&test, b"1"));
         test.fsck();
     }
@@ -685,14 +736,14 @@ mod tests {
             .into_iter()
             .map(|p| (fs::read(&p).unwrap(), p))
             .collect();
-        test.store.collect().unwrap();
+        test.store.collect(&Operation::unbounded()).unwrap();
         for (bytes, path) in &saved {
             fs::write(path, bytes).unwrap();
         }
         // A pack whose index was removed first, too.
         fs::remove_file(saved[0].1.with_extension("idx")).unwrap();
         assert_eq!(test.reopened().snapshots().unwrap(), records);
-        test.reopened().collect().unwrap();
+        test.reopened().collect(&Operation::unbounded()).unwrap();
         assert_eq!(test.packs().len(), 1);
         assert_eq!(test.reopened().snapshots().unwrap(), records);
         test.fsck();

@@ -9,7 +9,7 @@ use super::{Store, StoredParts, missing};
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::parallel::in_parts;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
@@ -48,8 +48,8 @@ struct Found {
 impl Store {
     /// The staged blobs of the snapshot that was published last, sorted and unique: they were seen to be
     /// there. None if it cannot be read.
-    pub(crate) fn standing_staged(&self) -> Vec<ObjectId> {
-        let standing = self.standing();
+    pub(crate) fn standing_staged(&self, op: &Operation) -> Vec<ObjectId> {
+        let standing = self.standing(op);
         standing.map_or_else(Vec::new, |standing| standing.staged.clone())
     }
 
@@ -82,6 +82,7 @@ impl Store {
     /// [`Store::verify`].
     pub(super) fn check_complete(
         &self,
+        op: &Operation,
         own: &[ObjectId],
         parts: &StoredParts,
         staged: &[ObjectId],
@@ -89,7 +90,7 @@ impl Store {
         new_pack: Option<&Path>,
     ) -> Result<(), StoreError> {
         self.refresh()?;
-        let standing = self.standing();
+        let standing = self.standing(op);
         let is_standing = |tree| standing.as_ref().is_some_and(|s| s.parts.worktree == tree);
         let mut needed = own.to_vec();
         needed.extend(parts.index);
@@ -106,7 +107,7 @@ impl Store {
             }
             _ => {
                 let known = standing.as_ref().map(|s| s.parts.worktree);
-                self.look_through(parts.worktree, known, &mut needed)?;
+                self.look_through(op, parts.worktree, known, &mut needed)?;
             }
         }
         let is_seen = |id: &&ObjectId| seen_staged.binary_search(id).is_ok();
@@ -117,9 +118,9 @@ impl Store {
             // Almost all of them are there, and no other pack has to be asked.
             needed.sort_unstable();
             needed.dedup();
-            new.index.retain_missing(&mut needed)?;
+            new.index.retain_missing(op, &mut needed)?;
         }
-        match self.missing_of(&set, needed)?.first() {
+        match self.missing_of(op, &set, needed)?.first() {
             None => Ok(()),
             Some(id) => Err(missing(id)),
         }
@@ -127,24 +128,24 @@ impl Store {
 
     /// A snapshot that is known to be complete: the one that was published last, as far as this store
     /// knows. `None` if there is none that can be read, which proves nothing.
-    fn standing(&self) -> Option<Arc<Standing>> {
+    fn standing(&self, op: &Operation) -> Option<Arc<Standing>> {
         let mut held = self.standing.lock().expect("no panic while it is held");
         let stands = |known: &Arc<Standing>| {
             let found = self.refs.get(&known.found.name).ok().flatten();
             found.as_ref() == Some(&known.found)
         };
         if held.as_ref().is_none_or(|known| !stands(known)) {
-            *held = self.last_standing().map(Arc::new);
+            *held = self.last_standing(op).map(Arc::new);
         }
         held.clone()
     }
 
-    fn last_standing(&self) -> Option<Standing> {
+    fn last_standing(&self, op: &Operation) -> Option<Standing> {
         let found = self.refs.latest().ok()??;
-        let parts = self.parts(&found.commit).ok()?;
+        let parts = self.parts(op, &found.commit).ok()?;
         let mut staged: Vec<ObjectId> = match parts.staged {
             Some(tree) => {
-                let items = tree_object::Trees::tree(self, &tree).ok()?;
+                let items = tree_object::Trees::tree(self, op, &tree).ok()?;
                 items.into_iter().map(|item| item.id).collect()
             }
             None => Vec::new(),
@@ -161,6 +162,7 @@ impl Store {
     /// `known` has at the same path are not looked into, and their blobs left out.
     fn look_through(
         &self,
+        op: &Operation,
         worktree: ObjectId,
         known: Option<ObjectId>,
         needed: &mut Vec<ObjectId>,
@@ -174,7 +176,7 @@ impl Store {
             if level.is_empty() {
                 break;
             }
-            let look = |part: &[_]| look_into(&reader, part, depth);
+            let look = |part: &[_]| look_into(op, &reader, part, depth);
             let parts = in_parts(&level, TREES_PER_THREAD, look);
             level.clear();
             for part in parts {
@@ -190,15 +192,17 @@ impl Store {
 /// What `trees`, which lie `depth` directories deep, name that the known ones beside them do not
 /// have under the same name.
 fn look_into(
+    op: &Operation,
     reader: &Reader<'_>,
     trees: &[(ObjectId, Option<ObjectId>)],
     depth: usize,
 ) -> Result<Found, StoreError> {
     let mut found = Found::default();
     for (id, known) in trees {
-        interrupt::check()?;
-        let bytes = reader.tree_bytes(id)?;
-        let known_bytes = known.and_then(|known| Some((known, reader.tree_bytes(&known).ok()?)));
+        op.check()?;
+        let bytes = reader.tree_bytes(op, id)?;
+        let known_bytes =
+            known.and_then(|known| Some((known, reader.tree_bytes(op, &known).ok()?)));
         // One that is malformed proves as little as one that cannot be read.
         let mut known = known_bytes
             .iter()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::collect::OwnPack;
 use super::{PackSet, Store};
 use crate::error::PathError;
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// With more small packs than this some of them are merged. To look at one costs about ten microseconds, to
@@ -24,12 +25,12 @@ impl Store {
     ///
     /// The caller holds the lock of the workspace. Everything stays readable throughout, also if this is
     /// killed: what is removed is durable elsewhere, and no note relies on it any more.
-    pub(crate) fn merge_small_packs(&self) {
+    pub(crate) fn merge_small_packs(&self, op: &Operation) {
         // Whoever needs what cannot be read meets it.
-        let _ = self.try_merging();
+        let _ = self.try_merging(op);
     }
 
-    fn try_merging(&self) -> Result<(), StoreError> {
+    fn try_merging(&self, op: &Operation) -> Result<(), StoreError> {
         let set = self.packs()?;
         if set.packs.len() <= MAX_SMALL_PACKS {
             return Ok(());
@@ -39,7 +40,7 @@ impl Store {
             let meta =
                 fs::symlink_metadata(pack.path()).map_err(PathError::at("look at", pack.path()))?;
             if meta.len() <= MAX_SMALL_BYTES
-                && let Some(own) = OwnPack::of(pack, |_| true)?
+                && let Some(own) = OwnPack::of(op, pack, |_| true)?
             {
                 small.push((meta.len(), own));
             }
@@ -54,12 +55,12 @@ impl Store {
             return Ok(());
         }
         let merged: Vec<OwnPack<'_>> = small.into_iter().take(number).map(|(_, own)| own).collect();
-        let replaced = self.copy_together(&merged)?;
+        let replaced = self.copy_together(op, &merged)?;
         self.refresh()?;
         self.let_go_of(&replaced);
         // What is removed must not be relied on by the next capture.
-        self.vouch();
-        Ok(self.unlink_packs(&replaced)?)
+        self.vouch(op);
+        Ok(self.unlink_packs(op, &replaced)?)
     }
 
     /// Forgets packs whose objects are all in others, before they are removed.
@@ -107,9 +108,10 @@ fn how_many(sizes: &[u64]) -> usize {
 mod tests {
     use super::super::testing::*;
     use super::*;
-    use crate::faults::{self, Fault};
+    use crate::faults::Fault;
     use crate::git::test_repository::TestRepository;
     use crate::record::Record;
+    use crate::trial;
 
     /// A store with one small pack more than it should have. In memory, because it syncs hundreds of times.
     fn crowded() -> (TestStore, Vec<Record>) {
@@ -124,12 +126,14 @@ mod tests {
         let (test, mut records) = crowded();
         for n in 0..150 {
             let store = &test.store;
-            store.is_vouched_for().unwrap();
-            store.vouch();
-            store.merge_small_packs();
+            store.is_vouched_for(&Operation::unbounded()).unwrap();
+            store.vouch(&Operation::unbounded());
+            store.merge_small_packs(&Operation::unbounded());
             assert!(test.packs().len() <= MAX_SMALL_PACKS, "{n}");
             assert!(
-                test.reopened().is_vouched_for().unwrap(),
+                test.reopened()
+                    .is_vouched_for(&Operation::unbounded())
+                    .unwrap(),
                 "what is gone is not relied on"
             );
             let text = format!("later {n}");
@@ -147,10 +151,10 @@ mod tests {
         let mut endings = std::collections::BTreeSet::new();
         for call in (0..).step_by(9) {
             let (test, records) = crowded();
-            test.store.is_vouched_for().unwrap();
-            test.store.vouch();
+            test.store.is_vouched_for(&Operation::unbounded()).unwrap();
+            test.store.vouch(&Operation::unbounded());
             let dies = Fault::StopBefore(call);
-            let ((), calls) = faults::with(dies, || test.store.merge_small_packs());
+            let ((), calls) = trial::with(dies, |op| test.store.merge_small_packs(op));
             if calls <= call {
                 break;
             }
@@ -160,7 +164,9 @@ mod tests {
                 assert_eq!(test.problems(record), [], "{call}");
             }
             endings.insert(test.packs().len() < records.len());
-            reopened.remove_temporaries().unwrap();
+            reopened
+                .remove_temporaries(&Operation::unbounded())
+                .unwrap();
             test.fsck();
         }
         assert_eq!(endings.len(), 2, "the loop crossed the removal");

@@ -16,7 +16,7 @@ use crate::git::object_id::sha1;
 use crate::git::pack::{CHECKSUM_BYTES, Pack, PackWriter, StoredAs};
 use crate::git::rules::IGNORE_FILE;
 use crate::git::user_index::{self, IndexError};
-use crate::interrupt;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::problem::Problem;
 use crate::purge::{
@@ -34,15 +34,19 @@ impl Store {
     /// were kept with them.
     ///
     /// Reads each tree once that differs from that of the snapshot before, and each index twice.
-    pub(crate) fn find_content(&self, wanted: &Wanted) -> Result<FoundContents, PurgeError> {
+    pub(crate) fn find_content(
+        &self,
+        op: &Operation,
+        wanted: &Wanted,
+    ) -> Result<FoundContents, PurgeError> {
         let purged = self.purged()?;
         let mut search = Search::default();
         let mut unreadable = Vec::new();
-        self.each_snapshot(&mut unreadable, &mut |record, changes| {
+        self.each_snapshot(op, &mut unreadable, &mut |record, changes| {
             for (path, id) in changes.iter().filter_map(new_content) {
                 search.note(wanted, path, id);
             }
-            let staged = self.indexed(record, &mut search.indexes)?;
+            let staged = self.indexed(op, record, &mut search.indexes)?;
             for (path, id) in staged.iter().filter(|(path, id)| {
                 wanted.has(&(*id).into()) || wanted.names(path) && !path.is_root()
             }) {
@@ -50,7 +54,7 @@ impl Store {
                     search.note(wanted, path, (*id).into());
                 }
             }
-            for (path, id) in self.in_history(record)? {
+            for (path, id) in self.in_history(op, record)? {
                 search.note(wanted, &path, id.into());
             }
             Ok(())
@@ -59,7 +63,7 @@ impl Store {
         let mut places = Places::default();
         let mut present = BTreeMap::<RelPath, ContentId>::new();
         let mut passed_over = Vec::new();
-        self.each_snapshot(&mut passed_over, &mut |record, changes| {
+        self.each_snapshot(op, &mut passed_over, &mut |record, changes| {
             for change in changes {
                 present.remove(&change.path);
                 if let Some((path, id)) = new_content(change).filter(|(_, id)| ids.contains(id)) {
@@ -68,14 +72,14 @@ impl Store {
                 }
             }
             let mut count = present.len() as u64;
-            for (path, id) in self.indexed(record, &mut search.indexes)?.iter() {
+            for (path, id) in self.indexed(op, record, &mut search.indexes)?.iter() {
                 let id = ContentId::from(*id);
                 if ids.contains(&id) && present.get(path) != Some(&id) {
                     places.add(id, path, wanted.names(path));
                     count += 1;
                 }
             }
-            for (path, id) in self.in_history(record)? {
+            for (path, id) in self.in_history(op, record)? {
                 let id = ContentId::from(id);
                 if ids.contains(&id) {
                     places.add(id, &path, wanted.names(&path));
@@ -85,7 +89,7 @@ impl Store {
             places.add_snapshot(&record.snapshot.id, count);
             Ok(())
         })?;
-        let mut found = places.into_found(&purged, |id| self.other_id(id))?;
+        let mut found = places.into_found(&purged, |id| self.other_id(op, id))?;
         (found.kept, found.unreadable) = (search.kept(), unreadable);
         Ok(found)
     }
@@ -94,15 +98,16 @@ impl Store {
     /// read. Those that cannot be read are named in `unreadable`.
     fn each_snapshot(
         &self,
+        op: &Operation,
         unreadable: &mut Vec<Problem>,
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
         let mut before = None;
-        for (found, record) in self.scan()? {
-            interrupt::check()?;
+        for (found, record) in self.scan(op)? {
+            op.check()?;
             let read = record.and_then(|record| {
                 let tree = tree_of(&record)?;
-                Ok((self.tree_changes(before, Some(tree))?, tree, record))
+                Ok((self.tree_changes(op, before, Some(tree))?, tree, record))
             });
             match read {
                 Ok((changes, tree, record)) => {
@@ -120,6 +125,7 @@ impl Store {
     /// be parsed has none: nothing was kept for its sake.
     fn indexed(
         &self,
+        op: &Operation,
         record: &Record,
         last: &mut Option<(ObjectId, Arc<Indexed>)>,
     ) -> Result<Arc<Indexed>, StoreError> {
@@ -136,7 +142,7 @@ impl Store {
         {
             return Ok(Arc::clone(indexed));
         }
-        let bytes = match self.read(&blob, u64::MAX) {
+        let bytes = match self.read(op, &blob, u64::MAX) {
             Ok((_, bytes)) => bytes,
             // `verify` names it.
             Err(StoreError::Corrupt { .. }) => return Ok(Arc::default()),
@@ -157,12 +163,16 @@ impl Store {
 
     /// The files of the commits that were kept with a snapshot, relative to the workspace, as far as each commit
     /// brought them. What cannot be read has none: `verify` names it.
-    fn in_history(&self, record: &Record) -> Result<Vec<(RelPath, ObjectId)>, StoreError> {
+    fn in_history(
+        &self,
+        op: &Operation,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, ObjectId)>, StoreError> {
         let git = record.git.as_ref();
         let Some((git, list)) = git.and_then(|git| Some((git, git.history?))) else {
             return Ok(Vec::new());
         };
-        let read = |id: &ObjectId| Ok(self.read(id, u64::MAX)?.1);
+        let read = |id: &ObjectId| Ok(self.read(op, id, u64::MAX)?.1);
         let files = List::read(&list, &read).and_then(|list| list.files(&read));
         match files {
             Ok(files) => Ok(files
@@ -175,12 +185,16 @@ impl Store {
     }
 
     /// The length of a blob and its blake3; `None`: it is not to be had.
-    fn other_id(&self, id: &ContentId) -> Result<Option<(u64, ContentId)>, StoreError> {
+    fn other_id(
+        &self,
+        op: &Operation,
+        id: &ContentId,
+    ) -> Result<Option<(u64, ContentId)>, StoreError> {
         let Some(object) = sha1(id) else {
             return Ok(None);
         };
         let mut hasher = blake3::Hasher::new();
-        match self.blob_to(&object, &mut hasher) {
+        match self.blob_to(op, &object, &mut hasher) {
             Ok(bytes) => Ok(Some((
                 bytes,
                 ContentId::Blake3(*hasher.finalize().as_bytes()),
@@ -196,7 +210,7 @@ impl Store {
     ///
     /// May be repeated, and goes on where a kill ended it. What else is needed stays readable
     /// throughout, but for objects that are damaged: they go with their pack.
-    pub(crate) fn drop_purged(&self, purged: &Purged) -> Result<(), StoreError> {
+    pub(crate) fn drop_purged(&self, op: &Operation, purged: &Purged) -> Result<(), StoreError> {
         let gone = objects_of(purged);
         if gone.is_empty() {
             return Ok(());
@@ -205,32 +219,32 @@ impl Store {
         let set = self.packs()?;
         let mut affected = Vec::new();
         for pack in set.all() {
-            if has_any(pack, &gone)? {
+            if has_any(op, pack, &gone)? {
                 affected.push(Arc::clone(pack));
             }
         }
         if !affected.is_empty() {
-            let needed = match self.live() {
+            let needed = match self.live(op) {
                 Ok(live) => Some(live),
                 // What a damaged snapshot needs is not known: nothing is taken for garbage.
                 Err(StoreError::Corrupt { .. }) => None,
                 Err(error) => return Err(error),
             };
-            let writer = self.writer()?;
+            let writer = self.writer(op)?;
             for pack in &affected {
-                self.copy_but(pack, &gone, needed.as_deref(), &writer)?;
+                self.copy_but(op, pack, &gone, needed.as_deref(), &writer)?;
             }
             writer.finish()?;
-            self.forget_vouched()?;
+            self.forget_vouched(op)?;
             let paths: Vec<_> = affected.iter().map(|p| p.path().to_owned()).collect();
-            self.remove_packs(&paths)?;
+            self.remove_packs(op, &paths)?;
         }
         for id in &gone {
             let path = self.loose_path(id);
             if path.symlink_metadata().is_ok() {
-                durable::remove_file(&path)?;
+                durable::remove_file(op, &path)?;
                 let directory = path.parent().expect("objects are two levels deep");
-                durable::sync_directory(directory)?;
+                durable::sync_directory(op, directory)?;
             }
         }
         self.bases.clear();
@@ -242,6 +256,7 @@ impl Store {
     /// Copies the objects of `pack` that are not `gone`, and `needed` if that is known.
     fn copy_but(
         &self,
+        op: &Operation,
         pack: &Pack,
         gone: &[ObjectId],
         needed: Option<&[ObjectId]>,
@@ -249,7 +264,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let meta =
             fs::symlink_metadata(pack.path()).map_err(PathError::at("look at", pack.path()))?;
-        let mut all = pack.index.entries()?;
+        let mut all = pack.index.entries(op)?;
         all.sort_unstable_by_key(|(_, offset, _)| *offset);
         let end = meta.len().saturating_sub(CHECKSUM_BYTES);
         let ends = all.iter().skip(1).map(|(_, offset, _)| *offset);
@@ -262,7 +277,7 @@ impl Store {
             let copied = match pack.entry_at(offset) {
                 Ok((StoredAs::Whole(_), _)) => writer.add_entry_of(pack, id, place, crc32),
                 // What it is made from may be what goes.
-                Ok(_) => self.read(&id, u64::MAX).and_then(|(kind, bytes)| {
+                Ok(_) => self.read(op, &id, u64::MAX).and_then(|(kind, bytes)| {
                     writer.add(kind, id, &bytes)?;
                     Ok(())
                 }),
@@ -272,7 +287,7 @@ impl Store {
                 Ok(()) => {}
                 // Another place may have it; if none has, `verify` names it.
                 Err(StoreError::Corrupt { .. }) => {
-                    if let Ok((kind, bytes)) = self.read(&id, u64::MAX) {
+                    if let Ok((kind, bytes)) = self.read(op, &id, u64::MAX) {
                         writer.add(kind, id, &bytes)?;
                     }
                 }
@@ -284,7 +299,11 @@ impl Store {
 
     /// Looks at every object of the store, and names what was purged and is there, or cannot be ruled
     /// out.
-    pub(crate) fn prove_purged(&self, purged: &Purged) -> Result<Proof, StoreError> {
+    pub(crate) fn prove_purged(
+        &self,
+        op: &Operation,
+        purged: &Purged,
+    ) -> Result<Proof, StoreError> {
         let gone = objects_of(purged);
         self.refresh()?;
         let set = self.packs()?;
@@ -294,7 +313,7 @@ impl Store {
         for pack in set.all() {
             proof.packs += 1;
             proof.objects += u64::from(pack.index.count());
-            if has_any(pack, &gone)? {
+            if has_any(op, pack, &gone)? {
                 let problem = unproven(pack.path(), "it has content that was purged");
                 proof.unproven.push(problem);
             }
@@ -401,8 +420,8 @@ pub(in crate::git) fn objects_of(purged: &Purged) -> Vec<ObjectId> {
 }
 
 /// Whether the pack has one of `ids`, which are sorted.
-fn has_any(pack: &Pack, ids: &[ObjectId]) -> Result<bool, StoreError> {
+fn has_any(op: &Operation, pack: &Pack, ids: &[ObjectId]) -> Result<bool, StoreError> {
     let mut has = false;
-    pack.index.each_hit(ids, &mut |_| has = true)?;
+    pack.index.each_hit(op, ids, &mut |_| has = true)?;
     Ok(has)
 }

@@ -10,6 +10,7 @@ use super::{LooseShards, MAX_TREE_BYTES, PackSet, Store, check_kind};
 use crate::git::pack::{OpenPack, PackIndex};
 use crate::git::tree_object::{self, TreeItem, Trees};
 use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 /// How many packs are kept open, and how many indexes. What lies in others is read all the same.
@@ -76,30 +77,31 @@ impl Reader<'_> {
     /// The bytes of a blob; `None` if they are more than `max_bytes`.
     pub(crate) fn blob(
         &self,
+        op: &Operation,
         id: &ObjectId,
         max_bytes: u64,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        if let Some((kind, bytes)) = self.quick(id, max_bytes) {
+        if let Some((kind, bytes)) = self.quick(op, id, max_bytes) {
             check_kind(id, kind, ObjectKind::Blob)?;
             return Ok(Some(bytes));
         }
         if self.store.blob_size(id)? > max_bytes {
             return Ok(None);
         }
-        let (kind, bytes) = self.store.read(id, max_bytes)?;
+        let (kind, bytes) = self.store.read(op, id, max_bytes)?;
         check_kind(id, kind, ObjectKind::Blob)?;
         Ok(Some(bytes))
     }
 
     /// The bytes of a tree.
-    pub(super) fn tree_bytes(&self, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn tree_bytes(&self, op: &Operation, id: &ObjectId) -> Result<Vec<u8>, StoreError> {
         // It need not be anywhere.
         if *id == tree_object::empty_tree_id() {
             return Ok(Vec::new());
         }
-        let (kind, bytes) = match self.quick(id, MAX_TREE_BYTES) {
+        let (kind, bytes) = match self.quick(op, id, MAX_TREE_BYTES) {
             Some(found) => found,
-            None => self.store.read(id, MAX_TREE_BYTES)?,
+            None => self.store.read(op, id, MAX_TREE_BYTES)?,
         };
         check_kind(id, kind, ObjectKind::Tree)?;
         Ok(bytes)
@@ -107,7 +109,12 @@ impl Reader<'_> {
 
     /// The object, if it is in a pack and nothing at all is odd about it. Whoever gets nothing asks
     /// the store, which looks everywhere and says what is wrong.
-    fn quick(&self, id: &ObjectId, max_bytes: u64) -> Option<(ObjectKind, Vec<u8>)> {
+    fn quick(
+        &self,
+        op: &Operation,
+        id: &ObjectId,
+        max_bytes: u64,
+    ) -> Option<(ObjectKind, Vec<u8>)> {
         let packs = &self.set.packs;
         let start = self.last_hit.load(Ordering::Relaxed);
         for step in 0..packs.len() {
@@ -120,7 +127,9 @@ impl Reader<'_> {
             }
             let file = self.file(at)?;
             let bases = &self.store.bases;
-            let (kind, bytes) = packs[at].object_of(file, offset, max_bytes, bases).ok()?;
+            let (kind, bytes) = packs[at]
+                .object_of(op, file, offset, max_bytes, bases)
+                .ok()?;
             return is_object(id, kind, &bytes).then_some((kind, bytes));
         }
         None
@@ -158,7 +167,7 @@ fn is_object(id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> bool {
 }
 
 impl Trees for Reader<'_> {
-    fn tree(&self, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
-        tree_object::parse(id, &self.tree_bytes(id)?)
+    fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
+        tree_object::parse(id, &self.tree_bytes(op, id)?)
     }
 }

@@ -82,7 +82,7 @@ impl TestStore {
     }
 
     pub(super) fn beside(user: TestRepository) -> Self {
-        let store = Store::create(&user.beside("git")).unwrap();
+        let store = Store::create(&Operation::unbounded(), &user.beside("git")).unwrap();
         Self { user, store }
     }
 
@@ -140,7 +140,7 @@ impl TestStore {
         owner: &Owner,
         files: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
     ) -> Record {
-        let pack = self.store.writer().unwrap();
+        let pack = self.store.writer(&Operation::unbounded()).unwrap();
         let worktree = self.add_tree(&pack, files);
         self.publish_tree(owner, worktree, pack)
     }
@@ -160,7 +160,10 @@ impl TestStore {
             staged: Vec::new(),
             named: None,
         };
-        record.snapshot = self.store.publish(owner, parts, pack).unwrap();
+        record.snapshot = self
+            .store
+            .publish(&Operation::unbounded(), owner, parts, pack)
+            .unwrap();
         record
     }
 
@@ -189,7 +192,10 @@ impl TestStore {
     /// What is wrong with a snapshot, as a fresh process finds it.
     pub(super) fn problems(&self, record: &Record) -> Vec<crate::problem::Problem> {
         let proven = &mut Proven::default();
-        let proof = self.reopened().verify(record, proven).unwrap();
+        let proof = self
+            .reopened()
+            .verify(&Operation::unbounded(), record, proven)
+            .unwrap();
         [proof.problems, proof.beside].concat()
     }
 }

@@ -10,6 +10,7 @@ use crate::error::printable;
 use crate::git::ObjectId;
 use crate::git::refs::SnapshotRef;
 use crate::git::tree_object::{self, ItemKind, Trees as _};
+use crate::operation::Operation;
 use crate::path::{RelPath, printable_bytes};
 use crate::problem::Problem;
 use crate::purge::Purged;
@@ -41,7 +42,12 @@ impl Store {
     ///
     /// What is in `proven` is not read again; give a new one to read everything. Reading may take
     /// minutes. An error of the disk is an error, not a problem.
-    pub(crate) fn verify(&self, record: &Record, proven: &mut Proven) -> Result<Proof, StoreError> {
+    pub(crate) fn verify(
+        &self,
+        op: &Operation,
+        record: &Record,
+        proven: &mut Proven,
+    ) -> Result<Proof, StoreError> {
         self.refresh()?;
         let mut verifying = Verifying {
             store: self,
@@ -52,15 +58,15 @@ impl Store {
             used: HashSet::new(),
             blobs: Vec::new(),
         };
-        if let Some(parts) = verifying.commit(record)? {
+        if let Some(parts) = verifying.commit(op, record)? {
             for tree in [Some(parts.worktree), parts.staged].into_iter().flatten() {
-                verifying.tree(tree)?;
+                verifying.tree(op, tree)?;
             }
             verifying.blobs.extend(parts.index);
             verifying.blobs.push(parts.record);
         }
-        verifying.read_blobs()?;
-        let beside = verifying.read_packs()?;
+        verifying.read_blobs(op)?;
+        let beside = verifying.read_packs(op)?;
         let problems = verifying.problems;
         if problems.is_empty() {
             verifying.proven.trees.extend(verifying.trees);
@@ -89,7 +95,11 @@ struct Verifying<'a> {
 }
 
 impl Verifying<'_> {
-    fn commit(&mut self, record: &Record) -> Result<Option<StoredParts>, StoreError> {
+    fn commit(
+        &mut self,
+        op: &Operation,
+        record: &Record,
+    ) -> Result<Option<StoredParts>, StoreError> {
         let snapshot = &record.snapshot;
         let Ok(commit) = snapshot.reference.parse::<ObjectId>() else {
             let what = snapshot.id.as_str();
@@ -109,7 +119,7 @@ impl Verifying<'_> {
             return Ok(None);
         };
         self.note_packs(&commit)?;
-        let stored = self.store.record_at(&found);
+        let stored = self.store.record_at(op, &found);
         if let Some(stored) = self.or_problem(stored)?
             && stored != *record
         {
@@ -117,11 +127,11 @@ impl Verifying<'_> {
             self.problems
                 .push(Problem::new(what, "its record in the store is another one"));
         }
-        let parts = self.store.parts(&commit);
+        let parts = self.store.parts(op, &commit);
         let Some(parts) = self.or_problem(parts)? else {
             return Ok(None);
         };
-        self.operation(record, &parts);
+        self.operation(op, record, &parts);
         let index = record.git.as_ref().and_then(|git| git.index);
         for (part, stored, recorded) in [
             ("tree", Some(parts.worktree.to_string()), &snapshot.tree),
@@ -141,7 +151,7 @@ impl Verifying<'_> {
     }
 
     /// What the record says of git's operations and refs has to be held by the commit, or a collection takes it.
-    fn operation(&mut self, record: &Record, parts: &StoredParts) {
+    fn operation(&mut self, op: &Operation, record: &Record, parts: &StoredParts) {
         let git = record.git.as_ref();
         let operation = git.and_then(|git| git.operation.as_ref());
         let files = operation.into_iter().flat_map(|operation| &operation.files);
@@ -153,7 +163,7 @@ impl Verifying<'_> {
         if named.is_empty() {
             return;
         }
-        let items = match parts.staged.map(|tree| self.store.tree(&tree)) {
+        let items = match parts.staged.map(|tree| self.store.tree(op, &tree)) {
             None => Vec::new(),
             Some(Ok(items)) => items,
             // It is read once more, and named then.
@@ -167,14 +177,14 @@ impl Verifying<'_> {
         }
     }
 
-    fn tree(&mut self, root: ObjectId) -> Result<(), StoreError> {
+    fn tree(&mut self, op: &Operation, root: ObjectId) -> Result<(), StoreError> {
         let mut pending = vec![(root, 0)];
         while let Some((id, depth)) = pending.pop() {
             if self.proven.trees.contains(&id) || !self.trees.insert(id) {
                 continue;
             }
             self.note_packs(&id)?;
-            let items = self.store.tree(&id);
+            let items = self.store.tree(op, &id);
             let Some(items) = self.or_problem(items)? else {
                 continue;
             };
@@ -199,7 +209,7 @@ impl Verifying<'_> {
 
     /// Blobs are read in the order of their places: each part of the disk once, and deltas while
     /// what they build on is at hand.
-    fn read_blobs(&mut self) -> Result<(), StoreError> {
+    fn read_blobs(&mut self, op: &Operation) -> Result<(), StoreError> {
         let mut blobs = std::mem::take(&mut self.blobs);
         blobs.sort_unstable();
         blobs.dedup();
@@ -223,7 +233,7 @@ impl Verifying<'_> {
             if let Some((pack, _)) = place {
                 self.used.insert(pack);
             }
-            let read = match self.store.blob_to(&id, &mut io::sink()) {
+            let read = match self.store.blob_to(op, &id, &mut io::sink()) {
                 Ok(_) => Ok(()),
                 Err(ContentError::Store(error)) => Err(error),
                 Err(ContentError::Sink(_)) => unreachable!("a sink takes everything"),
@@ -236,7 +246,7 @@ impl Verifying<'_> {
     }
 
     /// Reads the packs that hold what was needed; answers with what is wrong in them.
-    fn read_packs(&mut self) -> Result<Vec<Problem>, StoreError> {
+    fn read_packs(&mut self, op: &Operation) -> Result<Vec<Problem>, StoreError> {
         let mut found = Vec::new();
         let set = self.store.packs()?;
         if !self.problems.is_empty() {
@@ -252,7 +262,7 @@ impl Verifying<'_> {
             }
             let detail = match self.proven.packs.get(pack.path()) {
                 Some(detail) => detail.clone(),
-                None => match pack.verify() {
+                None => match pack.verify(op) {
                     Ok(()) => None,
                     Err(StoreError::Corrupt { detail, .. }) => Some(detail),
                     Err(error) => return Err(error),
@@ -304,7 +314,7 @@ mod tests {
     /// A small snapshot with every part.
     fn whole() -> (TestStore, Record) {
         let test = TestStore::new();
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let worktree = test.add_tree(&pack, &[("a", "1"), ("d/b", "2")]);
         let index = blob_id(b"index");
         let staged = blob_id(b"staged");
@@ -319,7 +329,10 @@ mod tests {
             staged: vec![staged],
             named: None,
         };
-        record.snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
+        record.snapshot = test
+            .store
+            .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
+            .unwrap();
         (test, record)
     }
 
@@ -333,7 +346,7 @@ mod tests {
     fn a_file_of_an_operation_that_the_commit_does_not_hold_is_named() {
         for (held, problems) in [(true, 0), (false, 1)] {
             let test = TestStore::new();
-            let pack = test.store.writer().unwrap();
+            let pack = test.store.writer(&Operation::unbounded()).unwrap();
             let worktree = test.add_tree(&pack, &[("a", "1")]);
             let mut record = record_of(worktree, None, Label::BEFORE);
             let id = blob_id(b"1");
@@ -349,7 +362,10 @@ mod tests {
                 staged: held.then_some(id).into_iter().collect(),
                 named: None,
             };
-            record.snapshot = test.store.publish(&owner("s", "r"), parts, pack).unwrap();
+            record.snapshot = test
+                .store
+                .publish(&Operation::unbounded(), &owner("s", "r"), parts, pack)
+                .unwrap();
             let found = test.problems(&record);
             assert_eq!(found.len(), problems, "{found:?}");
             assert!(
@@ -388,7 +404,7 @@ mod tests {
     #[test]
     fn what_is_wrong_in_a_pack_is_no_problem_of_a_snapshot_that_does_not_need_it() {
         let (test, record) = whole();
-        let writer = test.store.writer().unwrap();
+        let writer = test.store.writer(&Operation::unbounded()).unwrap();
         let nobodys = noise(500, 7);
         let id = blob_id(&nobodys);
         writer
@@ -407,7 +423,9 @@ mod tests {
         replace(pack, &bytes);
         let [first, other] = [&record, &other].map(|record| {
             let proven = &mut Proven::default();
-            test.reopened().verify(record, proven).unwrap()
+            test.reopened()
+                .verify(&Operation::unbounded(), record, proven)
+                .unwrap()
         });
         assert!(first.problems.is_empty() && first.beside.is_empty());
         assert!(other.problems.is_empty(), "{:?}", other.problems);
@@ -449,7 +467,10 @@ mod tests {
             assert_eq!(test.problems(&forged).len(), 1, "{reference:?}");
         }
         test.store
-            .forget(std::slice::from_ref(&record.snapshot.id))
+            .forget(
+                &Operation::unbounded(),
+                std::slice::from_ref(&record.snapshot.id),
+            )
             .unwrap();
         let problems = test.problems(&record);
         assert!(problems[0].detail.contains("no ref"), "{problems:?}");
@@ -474,10 +495,15 @@ mod tests {
         let dirs = test.object_dirs();
         let borrowed = test
             .store
-            .borrow(&dirs, wanted.collect(), BorrowMode::HardLink)
+            .borrow(
+                &Operation::unbounded(),
+                &dirs,
+                wanted.collect(),
+                BorrowMode::HardLink,
+            )
             .unwrap();
         assert_eq!((borrowed.linked_packs, borrowed.linked_loose), (1, 2));
-        let pack = test.store.writer().unwrap();
+        let pack = test.store.writer(&Operation::unbounded()).unwrap();
         let record = test.publish_tree(&owner("s", "r"), root.parse().unwrap(), pack);
         assert_eq!(test.problems(&record), []);
 
@@ -525,9 +551,21 @@ mod tests {
         let second = test.publish(&owner("s", "r"), &[("a", "1"), ("b", "2")]);
         let mut proven = Proven::default();
         let store = test.reopened();
-        assert_eq!(store.verify(&first, &mut proven).unwrap().problems, []);
+        assert_eq!(
+            store
+                .verify(&Operation::unbounded(), &first, &mut proven)
+                .unwrap()
+                .problems,
+            []
+        );
         let read = proven.blobs.len();
-        assert_eq!(store.verify(&second, &mut proven).unwrap().problems, []);
+        assert_eq!(
+            store
+                .verify(&Operation::unbounded(), &second, &mut proven)
+                .unwrap()
+                .problems,
+            []
+        );
         assert_eq!(proven.blobs.len(), read + 2, "the new file and the record");
         assert_eq!(proven.packs.len(), 2);
     }
@@ -547,7 +585,10 @@ mod tests {
         let store = test.reopened();
         let mut proven = Proven::default();
         for record in [&first, &second] {
-            let problems = store.verify(record, &mut proven).unwrap().problems;
+            let problems = store
+                .verify(&Operation::unbounded(), record, &mut proven)
+                .unwrap()
+                .problems;
             let object = format!("the object at {at} ");
             assert!(
                 problems.iter().any(|p| p.what.starts_with(&object)),

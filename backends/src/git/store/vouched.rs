@@ -17,10 +17,10 @@ use super::{PackSet, Store};
 use crate::caches::VOUCHED_PACKS;
 use crate::durable;
 use crate::error::PathError;
-use crate::faults::{self, Effect};
+use crate::faults::Effect;
 use crate::git::pack::Pack;
+use crate::operation::Operation;
 use crate::regular_file::open_regular;
-use crate::room::Taken;
 use crate::store_error::StoreError;
 use crate::worktree::shards;
 
@@ -65,7 +65,7 @@ impl Store {
     ///
     /// What lies in a pack that was damaged does not count as stored from here on; it is still read, as
     /// far as it can be.
-    pub(crate) fn is_vouched_for(&self) -> Result<bool, StoreError> {
+    pub(crate) fn is_vouched_for(&self, op: &Operation) -> Result<bool, StoreError> {
         let path = self.git_dir.join(VOUCHED_PACKS);
         let bytes = match durable::read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
@@ -91,7 +91,7 @@ impl Store {
                 is_stale = true;
                 let is_sound = match found.may_be_same(known) {
                     true => known.is_sound,
-                    false => is_right(&index)?,
+                    false => is_right(op, &index)?,
                 };
                 is_vouched_for &= is_sound || !known.is_sound;
                 *known = Listed { is_sound, ..found };
@@ -123,16 +123,16 @@ impl Store {
 
     /// Notes the packs that there are at the end of a capture. Best effort: what is not noted, the next
     /// capture does not rely on.
-    pub(crate) fn vouch(&self) {
-        if self.note_packs().is_err() {
-            let _ = self.forget_vouched();
+    pub(crate) fn vouch(&self, op: &Operation) {
+        if self.note_packs(op).is_err() {
+            let _ = self.forget_vouched(op);
         }
     }
 
     /// Forgets what was noted, before packs are removed.
-    pub(super) fn forget_vouched(&self) -> Result<(), PathError> {
+    pub(super) fn forget_vouched(&self, op: &Operation) -> Result<(), PathError> {
         *self.vouched.lock().expect("no panic while it is held") = Vouched::default();
-        durable::remove_file(&self.git_dir.join(VOUCHED_PACKS))
+        durable::remove_file(op, &self.git_dir.join(VOUCHED_PACKS))
     }
 
     /// Forgets what was noted of packs that are about to be removed, each needed by nobody.
@@ -146,7 +146,7 @@ impl Store {
         }
     }
 
-    fn note_packs(&self) -> Result<(), StoreError> {
+    fn note_packs(&self, op: &Operation) -> Result<(), StoreError> {
         let set = self.packs()?;
         let mut held = self.vouched.lock().expect("no panic while it is held");
         if held.listed.is_none() {
@@ -178,11 +178,11 @@ impl Store {
         if *is_stale {
             let lines = listed.iter().map(|(name, listed)| listed.line(name));
             let text: String = std::iter::once(loose_line(loose)).chain(lines).collect();
-            durable::replace_unsynced(&path, text.as_bytes())?;
+            durable::replace_unsynced(op, &path, text.as_bytes())?;
             *is_stale = false;
         } else if !new.is_empty() {
-            let taken = Taken::nothing();
-            faults::effect(Effect::Write(&path))
+            let taken = op.reserve();
+            op.effect(Effect::Write(&path))
                 .and_then(|()| Ok(taken.up_to(new.len() as u64)?))
                 .and_then(|()| {
                     let mut options = fs::OpenOptions::new();
@@ -260,8 +260,8 @@ impl Stamp {
 }
 
 /// Whether pack and index are what they were written as.
-fn is_right(index: &Path) -> Result<bool, StoreError> {
-    match Pack::open(index).and_then(|pack| pack.verify()) {
+fn is_right(op: &Operation, index: &Path) -> Result<bool, StoreError> {
+    match Pack::open(index).and_then(|pack| pack.verify(op)) {
         Ok(()) => Ok(true),
         Err(StoreError::Corrupt { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -330,9 +330,12 @@ mod tests {
     /// A store in which a capture has ended.
     fn vouched() -> TestStore {
         let test = TestStore::new();
-        assert!(!test.store.is_vouched_for().unwrap(), "nobody knows");
+        assert!(
+            !test.store.is_vouched_for(&Operation::unbounded()).unwrap(),
+            "nobody knows"
+        );
         test.publish(&owner("s", "r"), &[("a", noise(900, 1))]);
-        test.store.vouch();
+        test.store.vouch(&Operation::unbounded());
         test
     }
 
@@ -341,9 +344,9 @@ mod tests {
         let test = vouched();
         let next = || {
             let store = test.reopened();
-            let believed = store.is_vouched_for().unwrap();
+            let believed = store.is_vouched_for(&Operation::unbounded()).unwrap();
             let is_there = store.contains(&blob_id(&noise(900, 1))).unwrap();
-            store.vouch();
+            store.vouch(&Operation::unbounded());
             (believed, is_there)
         };
         assert_eq!(next(), (true, true));
@@ -375,10 +378,10 @@ mod tests {
     #[test]
     fn what_a_damaged_pack_still_has_can_be_read() {
         let test = TestStore::new();
-        test.store.is_vouched_for().unwrap();
+        test.store.is_vouched_for(&Operation::unbounded()).unwrap();
         let files = [("a", noise(900, 1)), ("b", noise(900, 2))];
         test.publish(&owner("s", "r"), &files);
-        test.store.vouch();
+        test.store.vouch(&Operation::unbounded());
         let pack = test.packs().remove(0);
         let ids = files.each_ref().map(|(_, bytes)| blob_id(bytes));
         let at = {
@@ -389,11 +392,20 @@ mod tests {
         bytes[at as usize + 400] ^= 1;
         replace(&pack, &bytes);
         let store = test.reopened();
-        assert!(!store.is_vouched_for().unwrap());
+        assert!(!store.is_vouched_for(&Operation::unbounded()).unwrap());
         assert!(ids.iter().all(|id| !store.contains(id).unwrap()));
-        assert_eq!(store.missing(ids.to_vec()).unwrap().len(), 2);
-        assert_eq!(store.read(&ids[0], 900).unwrap().1, files[0].1);
-        assert!(store.read(&ids[1], 900).is_err());
+        assert_eq!(
+            store
+                .missing(&Operation::unbounded(), ids.to_vec())
+                .unwrap()
+                .len(),
+            2
+        );
+        assert_eq!(
+            store.read(&Operation::unbounded(), &ids[0], 900).unwrap().1,
+            files[0].1
+        );
+        assert!(store.read(&Operation::unbounded(), &ids[1], 900).is_err());
     }
 
     #[test]
@@ -406,15 +418,26 @@ mod tests {
         // After a whole line it says less, and nothing wrong.
         for cut in (0..whole.len()).filter(|cut| *cut != first_line) {
             fs::write(&path, &whole[..cut]).unwrap();
-            assert!(!test.reopened().is_vouched_for().unwrap(), "at {cut}");
+            assert!(
+                !test
+                    .reopened()
+                    .is_vouched_for(&Operation::unbounded())
+                    .unwrap(),
+                "at {cut}"
+            );
         }
         fs::write(
             &path,
             [&whole[..], b"pack-../x 1 1 1 1 1 1 1 1 sound\n"].concat(),
         )
         .unwrap();
-        assert!(!test.reopened().is_vouched_for().unwrap());
-        test.store.collect().unwrap();
+        assert!(
+            !test
+                .reopened()
+                .is_vouched_for(&Operation::unbounded())
+                .unwrap()
+        );
+        test.store.collect(&Operation::unbounded()).unwrap();
         assert!(!path.exists(), "packs come and go");
     }
 }

@@ -9,13 +9,15 @@ use serde::{Serialize, Serializer};
 use super::{Digest, FORMAT, Item, Manifest, What};
 use crate::codec::TooLong;
 use crate::hash::content;
-use crate::interrupt::Pace;
 use crate::interrupted::Interrupted;
+use crate::operation::Operation;
+use crate::pace::Pace;
 use crate::path::RelPath;
 use crate::worktree::stat_cache::{CachedDirectory, Directories};
 
 /// The items of a manifest, in its order, from the directories that a capture saw.
 pub(crate) struct Listing<'c> {
+    op: &'c Operation,
     /// Sorted by path.
     directories: Vec<(&'c RelPath, &'c CachedDirectory)>,
     /// By directory: the numbers of those right below it.
@@ -36,7 +38,7 @@ struct Frame {
 
 impl<'c> Listing<'c> {
     /// Of all directories that a capture saw, the workspace itself among them.
-    pub(crate) fn of(directories: &'c Directories) -> Self {
+    pub(crate) fn of(op: &'c Operation, directories: &'c Directories) -> Self {
         let directories = directories.iter().map(|(path, found)| (path, &**found));
         let mut directories: Vec<(&RelPath, &CachedDirectory)> = directories.collect();
         directories.sort_unstable_by_key(|(path, _)| *path);
@@ -53,6 +55,7 @@ impl<'c> Listing<'c> {
             }
         }
         Self {
+            op,
             directories,
             below,
             items,
@@ -62,7 +65,7 @@ impl<'c> Listing<'c> {
     /// Names the manifest by its content, as [`Manifest::digest`] does.
     pub(crate) fn digest(&self) -> Result<blake3::Hash, Interrupted> {
         let mut digest = Digest::new(self.items);
-        let mut pace = Pace::default();
+        let mut pace = Pace::of(self.op);
         self.try_each(&mut |path, what| {
             digest.add(path, what);
             pace.step()
@@ -177,7 +180,7 @@ impl Serialize for Listing<'_> {
             return Err(S::Error::custom("a manifest is no text"));
         }
         let mut items = serializer.serialize_seq(Some(self.items))?;
-        let mut pace = Pace::default();
+        let mut pace = Pace::of(self.op);
         self.try_each(&mut |path, what| {
             pace.step().map_err(S::Error::custom)?;
             items.serialize_element(&(PathBytes(path), what))
@@ -257,7 +260,8 @@ mod tests {
         let (directories, manifest) = seen(files);
         let shared = |(path, found)| (path, Arc::new(found));
         let directories = directories.into_iter().map(shared).collect();
-        let listing = Listing::of(&directories);
+        let op = Operation::unbounded();
+        let listing = Listing::of(&op, &directories);
         assert_eq!(listing.to_manifest(), manifest);
         assert_eq!(listing.digest(), Ok(manifest.digest()));
         assert_eq!(listing.encode().unwrap(), manifest.encode().unwrap());

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::faults::{self, Done, Fault};
+use crate::faults::{Done, Fault};
 use crate::interrupt::Interrupt;
 use crate::interrupted::Interrupted;
 use crate::must_run::{self, Capability};
 use crate::restore::naive::{Stage, rel, scratch, view};
 use crate::snapshot::Snapshot;
+use crate::trial;
 use crate::worktree::displaced::Held;
 
 #[test]
@@ -408,7 +409,14 @@ fn a_file_above_the_limit_survives_in_its_place_or_in_the_trash() {
     );
 
     let goal = Stage::goal(&snapshot);
-    let outcome = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+    let outcome = restore(
+        &Operation::unbounded(),
+        &stage.backend,
+        &mut stage.workspace,
+        &goal,
+        &options,
+    )
+    .unwrap();
 
     let reason = omitted(OmissionReason::TooLarge);
     assert_eq!(outcome.skipped, [skipped("new", reason)]);
@@ -471,7 +479,14 @@ fn what_the_target_left_out_and_is_gone_or_another_is_named() {
     options.guard.max_untracked_file_bytes = 100;
 
     let goal = Stage::goal(&snapshot);
-    let outcome = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+    let outcome = restore(
+        &Operation::unbounded(),
+        &stage.backend,
+        &mut stage.workspace,
+        &goal,
+        &options,
+    )
+    .unwrap();
 
     let (too_large, ignored) = (OmissionReason::TooLarge, OmissionReason::Ignored);
     assert_eq!(stage.read("inner/file"), "captured\n");
@@ -485,7 +500,14 @@ fn what_the_target_left_out_and_is_gone_or_another_is_named() {
         skipped("pipe", omitted(OmissionReason::Special)),
     ];
     assert_eq!(outcome.skipped, named);
-    let again = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+    let again = restore(
+        &Operation::unbounded(),
+        &stage.backend,
+        &mut stage.workspace,
+        &goal,
+        &options,
+    )
+    .unwrap();
     assert_eq!((again.restored, again.skipped), (Vec::new(), named.into()));
 }
 
@@ -505,7 +527,14 @@ fn an_undo_names_what_was_left_out_only_where_the_operation_lost_it() {
         paths: None,
     };
 
-    let outcome = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap();
+    let outcome = restore(
+        &Operation::unbounded(),
+        &stage.backend,
+        &mut stage.workspace,
+        &goal,
+        &options,
+    )
+    .unwrap();
 
     assert_eq!(outcome.restored, [rel("inner/file")]);
     let reason = omitted(OmissionReason::Ignored);
@@ -1274,10 +1303,20 @@ fn staging_goes_beside_the_workspace_if_the_store_is_on_another_file_system() {
     assert_eq!(text, "*\n");
     let store = stage.workspace.store_path().to_owned();
     assert!(area::bytes_beside(&store).unwrap() > 0);
-    area::purge_trashes(&store, std::slice::from_ref(&outcome.guard.id)).unwrap();
+    area::purge_trashes(
+        &Operation::unbounded(),
+        &store,
+        std::slice::from_ref(&outcome.guard.id),
+    )
+    .unwrap();
     assert_eq!(stage.areas(), <[std::path::PathBuf; 0]>::default());
     assert_eq!(area::bytes_beside(&store).unwrap(), 0);
-    area::purge_trashes(&store, std::slice::from_ref(&outcome.guard.id)).unwrap();
+    area::purge_trashes(
+        &Operation::unbounded(),
+        &store,
+        std::slice::from_ref(&outcome.guard.id),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -1294,6 +1333,7 @@ fn the_trash_stays_until_its_guard_goes() {
     assert_eq!(kept, ["644 \"new\\n\"", "644 \"edited\\n\""]);
     assert!(!areas[0].join("staged").exists());
     area::purge_trashes(
+        &Operation::unbounded(),
         stage.workspace.store_path(),
         std::slice::from_ref(&outcome.guard.id),
     )
@@ -1308,17 +1348,19 @@ fn a_restore_that_is_stopped_in_time_touches_nothing() {
     let snapshot = stage.snapshot();
     stage.write("a", "edited\n");
     let interrupt = Interrupt::never();
-    let options = RestoreOptions::new(stage.options().interrupt(interrupt.clone()));
+    let options = RestoreOptions::new(stage.options());
+    let op = Operation::unbounded().cancelled_by(&interrupt);
     stage.meanwhile(move || interrupt.cancel());
     let goal = Stage::goal(&snapshot);
-    let error = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap_err();
+    let error = restore(&op, &stage.backend, &mut stage.workspace, &goal, &options).unwrap_err();
     let is_cancelled = matches!(error, RestoreError::Interrupted(Interrupted::Cancelled));
     assert!(is_cancelled, "{error}");
     assert_eq!(stage.read("a"), "edited\n");
     assert_eq!(stage.areas(), <[std::path::PathBuf; 0]>::default());
     let late = Interrupt::after(Duration::ZERO);
-    let options = RestoreOptions::new(stage.options().interrupt(late));
-    let error = restore(&stage.backend, &mut stage.workspace, &goal, &options).unwrap_err();
+    let options = RestoreOptions::new(stage.options());
+    let op = Operation::unbounded().cancelled_by(&late);
+    let error = restore(&op, &stage.backend, &mut stage.workspace, &goal, &options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
 }
 
@@ -1395,13 +1437,14 @@ fn a_restore_that_dies_at_any_call_ends_before_or_after() {
     let mut seen = BTreeSet::new();
     for call in 0.. {
         let (mut stage, snapshot) = every_kind();
-        let (result, calls) =
-            faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        let (result, calls) = trial::with(Fault::StopBefore(call), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if calls <= call {
             assert!(result.is_ok(), "nothing went wrong: {result:?}");
             break;
         }
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         assert_eq!(recovery.skipped, [], "at call {call}");
         let now = stage.view();
         assert!(
@@ -1418,9 +1461,15 @@ fn a_restore_that_dies_at_any_call_ends_before_or_after() {
                 "at call {call}"
             );
         }
-        assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+        assert_eq!(
+            recover(&Operation::unbounded(), &stage.workspace).unwrap(),
+            Recovery::default()
+        );
         if let [guard] = &recovery.rolled_forward[..] {
-            let guard = stage.backend.record(&stage.workspace, guard).unwrap();
+            let guard = stage
+                .backend
+                .record(&Operation::unbounded(), &stage.workspace, guard)
+                .unwrap();
             stage.restore(&guard.snapshot);
             let mut now = stage.view();
             // The guard cannot hold the FIFO, which has no bytes.
@@ -1465,20 +1514,29 @@ fn a_restore_of_many_files_that_dies_on_the_way_ends_before_or_after() {
     // Threads stage, so that the same call is another one each time.
     for call in (0..).step_by(3) {
         let (mut stage, snapshot) = many_files();
-        let (result, calls) =
-            faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        let (result, calls) = trial::with(Fault::StopBefore(call), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if calls <= call {
             assert!(result.is_ok(), "nothing went wrong: {result:?}");
             break;
         }
-        assert_eq!(recover(&stage.workspace).unwrap().skipped, []);
+        assert_eq!(
+            recover(&Operation::unbounded(), &stage.workspace)
+                .unwrap()
+                .skipped,
+            []
+        );
         let now = stage.view();
         assert!(
             now == untouched || now == restored,
             "at call {call}: {now:#?}"
         );
         seen.insert(now == restored);
-        assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+        assert_eq!(
+            recover(&Operation::unbounded(), &stage.workspace).unwrap(),
+            Recovery::default()
+        );
     }
     assert_eq!(seen.len(), 2, "the loop crossed the point of no return");
 }
@@ -1498,7 +1556,7 @@ fn no_path_changes_before_bytes_and_intent_are_synced_and_nothing_is_done_before
         let mut stage = stage;
         let store = stage.workspace.store_path().to_owned();
         let journal = store.join("restore.journal");
-        let (outcome, seen) = faults::seen(|| stage.restore(&snapshot));
+        let (outcome, seen) = trial::seen(|op| stage.try_restore_in(op, &snapshot).unwrap());
         let area = stage.areas().remove(0);
         let staged = area.join("staged");
         let position = |what: &str, is_it: &dyn Fn(&Done) -> bool| {
@@ -1611,24 +1669,33 @@ fn a_recovery_that_dies_at_any_call_is_finished_by_the_next() {
     let [_, restored] = endings();
     let (_, all_calls) = {
         let (mut stage, snapshot) = every_kind();
-        faults::with(Fault::None, || stage.try_restore(&snapshot).unwrap())
+        trial::with(Fault::None, |op| {
+            stage.try_restore_in(op, &snapshot).unwrap()
+        })
     };
     let mut finished = 0;
     // A few points past the intent, and every point of the recoveries that follow.
     for call in (0..all_calls).step_by(7) {
         for inner in 0.. {
             let (mut stage, snapshot) = every_kind();
-            let _ = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+            let _ = trial::with(Fault::StopBefore(call), |op| {
+                stage.try_restore_in(op, &snapshot)
+            });
             // Asked of the journal: an intent that failed to be written may be there or not.
-            let left = journal::find(stage.workspace.store_path()).unwrap();
+            let left =
+                journal::find(&Operation::unbounded(), stage.workspace.store_path()).unwrap();
             let was_intended = left.is_some_and(|left| matches!(left.state, State::Intended(..)));
-            let (_, calls) = faults::with(Fault::StopBefore(inner), || recover(&stage.workspace));
-            recover(&stage.workspace).unwrap();
+            let (_, calls) =
+                trial::with(Fault::StopBefore(inner), |op| recover(op, &stage.workspace));
+            recover(&Operation::unbounded(), &stage.workspace).unwrap();
             if was_intended {
                 finished += 1;
                 assert_eq!(stage.view(), restored, "at {call} and {inner}");
             }
-            assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+            assert_eq!(
+                recover(&Operation::unbounded(), &stage.workspace).unwrap(),
+                Recovery::default()
+            );
             if calls <= inner {
                 break;
             }
@@ -1646,7 +1713,7 @@ fn a_call_that_fails_is_told_as_it_is() {
         for call in 0.. {
             let (mut stage, snapshot) = every_kind();
             let fault = Fault::FailAt(call, errno.raw_os_error());
-            let (result, calls) = faults::with(fault, || stage.try_restore(&snapshot));
+            let (result, calls) = trial::with(fault, |op| stage.try_restore_in(op, &snapshot));
             if calls <= call {
                 break;
             }
@@ -1657,7 +1724,7 @@ fn a_call_that_fails_is_told_as_it_is() {
                     answers.insert("done");
                 }
                 Err(error) if error.touched() => {
-                    recover(&stage.workspace).unwrap();
+                    recover(&Operation::unbounded(), &stage.workspace).unwrap();
                     let now = stage.view();
                     assert!(
                         now == restored || now == untouched,
@@ -1671,7 +1738,9 @@ fn a_call_that_fails_is_told_as_it_is() {
                 }
             }
             assert_eq!(
-                recover(&stage.workspace).unwrap().rolled_forward,
+                recover(&Operation::unbounded(), &stage.workspace)
+                    .unwrap()
+                    .rolled_forward,
                 [],
                 "what was said to be refused does not come back, {errno} at {call}"
             );
@@ -1689,7 +1758,9 @@ fn what_the_guard_did_not_see_comes_back_after_a_crash() {
         stage.write("kept", "captured\n");
         let snapshot = stage.snapshot();
         stage.write("made", "seen\n");
-        let (_, calls) = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        let (_, calls) = trial::with(Fault::StopBefore(call), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if calls <= call {
             break;
         }
@@ -1697,12 +1768,12 @@ fn what_the_guard_did_not_see_comes_back_after_a_crash() {
         let staged = entries.map(|entry| entry.unwrap().path().join("staged/0"));
         let displaced = staged.into_iter().find(|path| path.exists());
         if stage.has("made") || displaced.is_none() {
-            recover(&stage.workspace).unwrap();
+            recover(&Operation::unbounded(), &stage.workspace).unwrap();
             continue;
         }
         // As if an editor had saved between the look and the rename.
         fs::write(displaced.unwrap(), "not seen by the guard\n").unwrap();
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         assert_eq!(
             stage.read("made"),
             "not seen by the guard\n",
@@ -1733,13 +1804,14 @@ fn a_directory_that_goes_in_the_middle_does_not_stop_the_others() {
                 stage.remove(path);
             }
         }
-        let (result, calls) =
-            faults::with(Fault::FailAt(call, errno), || stage.try_restore(&snapshot));
+        let (result, calls) = trial::with(Fault::FailAt(call, errno), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if calls <= call {
             break;
         }
         let Ok(outcome) = result else {
-            recover(&stage.workspace).unwrap();
+            recover(&Operation::unbounded(), &stage.workspace).unwrap();
             continue;
         };
         for skipped in outcome.skipped {
@@ -1768,7 +1840,7 @@ fn attributes_that_cannot_be_given_are_named_and_stop_nothing() {
             }
         }
         let fault = Fault::FailAt(call, rustix::io::Errno::NOSPC.raw_os_error());
-        let (result, calls) = faults::with(fault, || stage.try_restore(&snapshot));
+        let (result, calls) = trial::with(fault, |op| stage.try_restore_in(op, &snapshot));
         if calls <= call {
             break;
         }
@@ -1799,13 +1871,14 @@ fn one_path_that_the_system_refuses_does_not_stop_the_others() {
         for path in ["a", "b", "c"] {
             stage.write(path, "edited\n");
         }
-        let (result, calls) =
-            faults::with(Fault::FailAt(call, errno), || stage.try_restore(&snapshot));
+        let (result, calls) = trial::with(Fault::FailAt(call, errno), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if calls <= call {
             break;
         }
         let Ok(outcome) = result else {
-            recover(&stage.workspace).unwrap();
+            recover(&Operation::unbounded(), &stage.workspace).unwrap();
             continue;
         };
         for skipped in &outcome.skipped {
@@ -1824,8 +1897,9 @@ fn staged_files_that_vanish_are_found_and_the_paths_named() {
     let mut named = 0;
     for call in 0.. {
         let (mut stage, snapshot) = every_kind();
-        let (result, calls) =
-            faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        let (result, calls) = trial::with(Fault::StopBefore(call), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if calls <= call {
             break;
         }
@@ -1836,12 +1910,15 @@ fn staged_files_that_vanish_are_found_and_the_paths_named() {
         for staged in staged.filter(|s| s.exists()) {
             fs::remove_dir_all(staged).unwrap();
         }
-        let recovery = recover(&stage.workspace).unwrap();
+        let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
         named += recovery.skipped.len();
         // What could not be finished is as it was, or named; and the guard has it all.
         let guard = recovery.rolled_forward.first();
         if let Some(guard) = guard {
-            let guard = stage.backend.record(&stage.workspace, guard).unwrap();
+            let guard = stage
+                .backend
+                .record(&Operation::unbounded(), &stage.workspace, guard)
+                .unwrap();
             stage.restore(&guard.snapshot);
             let mut now = stage.view();
             now.remove("became-fifo");
@@ -1864,18 +1941,20 @@ fn recovery_keeps_what_a_person_changed_after_the_crash() {
         stage.write(path, "edited\n");
     }
     for call in 0.. {
-        let (result, _) = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        let (result, _) = trial::with(Fault::StopBefore(call), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         assert!(result.is_err(), "it is stopped before its end");
         if stage.read("a") == "captured\n" {
             break;
         }
-        recover(&stage.workspace).unwrap();
+        recover(&Operation::unbounded(), &stage.workspace).unwrap();
         for path in ["a", "b", "c"] {
             stage.write(path, "edited\n");
         }
     }
     stage.write("c", "by a person, later\n");
-    let recovery = recover(&stage.workspace).unwrap();
+    let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
     assert_eq!(stage.read("a"), "captured\n");
     assert_eq!(stage.read("c"), "by a person, later\n");
     assert_eq!(
@@ -1888,11 +1967,13 @@ fn recovery_keeps_what_a_person_changed_after_the_crash() {
 fn a_journal_of_another_directory_is_dropped() {
     let (mut stage, snapshot) = every_kind();
     let mut call = 0;
-    while !faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot))
-        .0
-        .is_err_and(|e| e.touched())
+    while !trial::with(Fault::StopBefore(call), |op| {
+        stage.try_restore_in(op, &snapshot)
+    })
+    .0
+    .is_err_and(|e| e.touched())
     {
-        recover(&stage.workspace).unwrap();
+        recover(&Operation::unbounded(), &stage.workspace).unwrap();
         call += 1;
     }
     let away = stage.outside.join("away");
@@ -1900,11 +1981,14 @@ fn a_journal_of_another_directory_is_dropped() {
     fs::create_dir(&stage.directory).unwrap();
     stage.write("edited", "another directory's\n");
     let stage = stage.reopen();
-    let recovery = recover(&stage.workspace).unwrap();
+    let recovery = recover(&Operation::unbounded(), &stage.workspace).unwrap();
     assert_eq!(recovery.discarded, 1);
     assert_eq!(stage.view().len(), 1);
     assert_eq!(stage.read("edited"), "another directory's\n");
-    assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+    assert_eq!(
+        recover(&Operation::unbounded(), &stage.workspace).unwrap(),
+        Recovery::default()
+    );
 }
 
 #[test]
@@ -1955,17 +2039,22 @@ fn a_restore_that_died_in_a_workspace_that_is_gone_since_stands_in_nobodys_way()
     stage.write("file", "two\n");
     // The first call at which it leaves a promise behind.
     for call in 0.. {
-        let (result, _) = faults::with(Fault::StopBefore(call), || stage.try_restore(&snapshot));
+        let (result, _) = trial::with(Fault::StopBefore(call), |op| {
+            stage.try_restore_in(op, &snapshot)
+        });
         if result.is_err_and(|e| e.touched()) {
             break;
         }
-        recover(&stage.workspace).unwrap();
+        recover(&Operation::unbounded(), &stage.workspace).unwrap();
     }
     let journal = stage.workspace.store_path().join("restore.journal");
     assert!(journal.exists());
     fs::remove_dir_all(&stage.directory).unwrap();
 
-    assert_eq!(recover(&stage.workspace).unwrap(), Recovery::default());
+    assert_eq!(
+        recover(&Operation::unbounded(), &stage.workspace).unwrap(),
+        Recovery::default()
+    );
     assert!(journal.exists(), "the directory may come back");
     stage.restore(&snapshot);
     assert_eq!(stage.read("file"), "one\n");

@@ -18,9 +18,9 @@ use crate::attributes::Attributes;
 use crate::contents::{ContentError, Contents};
 use crate::descriptor;
 use crate::error::PathError;
-use crate::faults::{self, Effect, Seam};
-use crate::interrupt::Interrupt;
+use crate::faults::Effect;
 use crate::journal::Seen;
+use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::restore_plan::{LostAttributes, ModeChange, Write as PlannedWrite};
 use crate::root::{self, Root};
@@ -83,7 +83,7 @@ pub(super) struct Stager<'a> {
     pub(super) disk_path: &'a Path,
     pub(super) contents: &'a dyn Contents,
     pub(super) syncing: Syncing,
-    pub(super) interrupt: &'a Interrupt,
+    pub(super) op: &'a Operation,
     /// Files that did not get all attributes of what they replace.
     pub(super) lost: Mutex<Vec<LostAttributes>>,
 }
@@ -103,17 +103,12 @@ impl Stager<'_> {
         };
         let work = || queue.work_off(&order, |at| self.stage_one(&jobs[at]));
         let staged = std::thread::scope(|scope| {
-            let seam = Seam::of_this_thread();
             // A machine that gives fewer threads gets its files all the same: this one works too.
             let helpers: Vec<_> = (1..self.threads(jobs.len()))
                 .map_while(|_| {
-                    let seam = seam.clone();
                     let helper = std::thread::Builder::new();
                     let work = &work;
-                    let helper = helper.spawn_scoped(scope, move || {
-                        seam.enter();
-                        work()
-                    });
+                    let helper = helper.spawn_scoped(scope, work);
                     helper.ok()
                 })
                 .collect();
@@ -147,7 +142,7 @@ impl Stager<'_> {
     }
 
     fn stage_one(&self, job: &Job<'_>) -> Result<u64, StageError> {
-        self.interrupt.check()?;
+        self.op.check()?;
         let file = StagedFile {
             stager: self,
             job,
@@ -223,7 +218,7 @@ impl StagedFile<'_> {
 
     fn write(&self, write: &PlannedWrite) -> Result<u64, StageError> {
         let mode = write.mode.unwrap_or(0o644);
-        let mut file = Filled::new(self.create(mode)?);
+        let mut file = Filled::new(self.stager.op, self.create(mode)?);
         self.stager
             .contents
             .write(&write.entry.id, &mut file)
@@ -246,7 +241,7 @@ impl StagedFile<'_> {
 
     fn copy(&self, change: &ModeChange, seen: &Seen) -> Result<u64, StageError> {
         let mut source = self.open_source()?;
-        let mut file = Filled::new(self.create(change.to)?);
+        let mut file = Filled::new(self.stager.op, self.create(change.to)?);
         io::copy(&mut source, &mut file).map_err(|e| self.content_error(ContentError::Sink(e)))?;
         let file = self.filled(file)?;
         // If it was not as the guard saw it, its step will find that out too and leave it alone.
@@ -308,7 +303,9 @@ impl StagedFile<'_> {
                 .map_err(self.at("set the mode of what was staged for"))?;
         }
         if self.stager.syncing == Syncing::Each {
-            faults::effect(Effect::Sync(Path::new(&self.name)))
+            self.stager
+                .op
+                .effect(Effect::Sync(Path::new(&self.name)))
                 .and_then(|()| Ok(rustix::fs::fsync(file)?))
                 .map_err(self.at("sync what was staged for"))?;
         }
@@ -324,7 +321,10 @@ impl StagedFile<'_> {
                 // The kernel asks for the right to write, whoever has the file open (xattr(7)). If it does not
                 // give that, the attributes are refused, and named.
                 let _ = rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR);
-                (attributes.give_to(file, Path::new(&self.name)), true)
+                (
+                    attributes.give_to(self.stager.op, file, Path::new(&self.name)),
+                    true,
+                )
             }
             Err(errno) => (vec![(String::new(), errno.into())], false),
         };
@@ -367,7 +367,10 @@ impl StagedFile<'_> {
     }
 
     fn announce(&self, operation: &'static str) -> Result<(), PathError> {
-        faults::effect(Effect::Stage(self.stager.disk_path)).map_err(self.at(operation))
+        self.stager
+            .op
+            .effect(Effect::Stage(self.stager.disk_path))
+            .map_err(self.at(operation))
     }
 
     fn content_error(&self, error: ContentError) -> StageError {

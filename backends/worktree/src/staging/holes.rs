@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt as _;
 
 use crate::durable::WRITTEN_AT_ONCE;
-use crate::interrupt;
-use crate::room::Taken;
+use crate::operation::Operation;
+use crate::quota::Reserved;
 
 /// What file systems allocate at once, as a rule.
 const BLOCK: u64 = 4096;
@@ -19,6 +19,7 @@ const MIN_HOLE: u64 = 64 << 10;
 ///
 /// No snapshot knows where a file had holes, so they are made where its content has room for them.
 pub(super) struct Filled {
+    op: Operation,
     file: File,
     /// How long the content is by now.
     length: u64,
@@ -26,18 +27,19 @@ pub(super) struct Filled {
     zeros_from: u64,
     /// How much was written.
     written: u64,
-    taken: Taken,
+    reserved: Reserved,
 }
 
 impl Filled {
     /// Fills `file`, which is empty.
-    pub(super) fn new(file: File) -> Self {
+    pub(super) fn new(op: &Operation, file: File) -> Self {
         Self {
             file,
             length: 0,
             zeros_from: 0,
             written: 0,
-            taken: Taken::nothing(),
+            op: op.clone(),
+            reserved: op.reserve(),
         }
     }
 
@@ -47,7 +49,7 @@ impl Filled {
             true => self.file.set_len(self.length)?,
             false => self.write_zeros()?,
         }
-        self.taken.keep();
+        self.reserved.keep();
         Ok(self.file)
     }
 
@@ -66,7 +68,7 @@ impl Filled {
     }
 
     fn put(&mut self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.taken.up_to(self.written + bytes.len() as u64)?;
+        self.reserved.up_to(self.written + bytes.len() as u64)?;
         self.file.write_all_at(bytes, at)?;
         self.written += bytes.len() as u64;
         Ok(())
@@ -88,7 +90,7 @@ impl Filled {
 
 impl Write for Filled {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        interrupt::check()?;
+        self.op.check()?;
         let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
         let mut rest = piece;
         while !rest.is_empty() {
@@ -134,7 +136,7 @@ mod tests {
     fn filled(pieces: &[&[u8]]) -> (Vec<u8>, u64) {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("file");
-        let mut file = Filled::new(File::create(&path).unwrap());
+        let mut file = Filled::new(&Operation::unbounded(), File::create(&path).unwrap());
         for piece in pieces {
             file.write_all(piece).unwrap();
         }

@@ -21,12 +21,11 @@ use super::{CachedDirectory, CachedRules, IndexStamp, StatCache, Submodule};
 use crate::codec::{Format, HEADER_BYTES, TooLong};
 use crate::durable::{self, StagedFile};
 use crate::error::PathError;
-use crate::faults;
 use crate::identity::Identity;
 use crate::note;
+use crate::operation::Operation;
 use crate::parallel::{self, Held, Waiting};
 use crate::path::RelPath;
-use crate::room::Taken;
 use crate::tree::{ContentId, Entry};
 
 /// Where the cache was written, so that it is believed only there.
@@ -378,6 +377,7 @@ pub struct Whole {
 ///
 /// `None` if this fails: [`save`] does it then, and tells.
 pub(crate) fn stage(
+    op: &Operation,
     cache: &StatCache,
     on_disk: &OnDisk,
     path: &Path,
@@ -389,7 +389,9 @@ pub(crate) fn stage(
         .and_then(|extent| frame_after(cache, &on_disk.changed, &origin, extent));
     match frame {
         Some(frame) => Some(Staged::Frame(frame)),
-        None => write_anew(cache, &origin, path).ok()?.map(Staged::Whole),
+        None => write_anew(op, cache, &origin, path)
+            .ok()?
+            .map(Staged::Whole),
     }
 }
 
@@ -399,6 +401,7 @@ pub(crate) fn stage(
 /// It is not synced: after a power cut the file is whole, old or useless, and a useless one is built
 /// anew.
 pub(crate) fn save(
+    op: &Operation,
     cache: &StatCache,
     on_disk: &mut OnDisk,
     staged: Option<Staged>,
@@ -416,14 +419,14 @@ pub(crate) fn save(
         (None, None) => (None, None),
     };
     if let (Some(frame), Some(extent)) = (frame, file) {
-        on_disk.file = append(&frame, path, extent)?;
+        on_disk.file = append(op, &frame, path, extent)?;
         if on_disk.file.is_some() {
             return Ok(());
         }
     }
     let whole = match whole {
         Some(whole) => Some(whole),
-        None => write_anew(cache, &origin, path)?,
+        None => write_anew(op, cache, &origin, path)?,
     };
     on_disk.file = whole.map(|whole| whole.name(path)).transpose()?;
     Ok(())
@@ -452,7 +455,12 @@ fn frame_after(
 }
 
 /// Adds a frame to the file; `None` if it is not the one that it was.
-fn append(frame: &[u8], path: &Path, extent: Extent) -> Result<Option<Extent>, PathError> {
+fn append(
+    op: &Operation,
+    frame: &[u8],
+    path: &Path,
+    extent: Extent,
+) -> Result<Option<Extent>, PathError> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()).map(File::from) else {
         return Ok(None);
@@ -461,8 +469,8 @@ fn append(frame: &[u8], path: &Path, extent: Extent) -> Result<Option<Extent>, P
     if Extent::of(&look_at()?, extent.base_bytes) != extent {
         return Ok(None);
     }
-    let taken = Taken::nothing();
-    faults::before()
+    let taken = op.reserve();
+    op.before()
         .and_then(|()| Ok(taken.up_to(frame.len() as u64)?))
         .and_then(|()| file.write_all_at(frame, extent.bytes))
         .map_err(PathError::at("write", path))?;
@@ -471,10 +479,15 @@ fn append(frame: &[u8], path: &Path, extent: Extent) -> Result<Option<Extent>, P
 }
 
 /// Writes a new file; `None` if nobody would read one so long.
-fn write_anew(cache: &StatCache, origin: &Origin, path: &Path) -> Result<Option<Whole>, PathError> {
+fn write_anew(
+    op: &Operation,
+    cache: &StatCache,
+    origin: &Origin,
+    path: &Path,
+) -> Result<Option<Whole>, PathError> {
     // Some tens of megabytes, of which nobody else would know.
-    durable::remove_staged_for(path)?;
-    let file = durable::stage_for(path)?;
+    durable::remove_staged_for(op, path)?;
+    let file = durable::stage_for(op, path)?;
     let mut bytes = 0;
     for frame in frames(origin, cache, FILES_PER_FRAME) {
         let Ok(frame) = frame else { return Ok(None) };
@@ -569,8 +582,16 @@ mod tests {
                     load(file, HERE).0.directories.get(path) != cache.directories.get(path)
                 }),
         );
-        let staged = Some(stage(cache, &on_disk, file, HERE).unwrap());
-        save(cache, &mut on_disk, staged, file, HERE).unwrap();
+        let staged = Some(stage(&Operation::unbounded(), cache, &on_disk, file, HERE).unwrap());
+        save(
+            &Operation::unbounded(),
+            cache,
+            &mut on_disk,
+            staged,
+            file,
+            HERE,
+        )
+        .unwrap();
         assert!(on_disk.is_current(file));
         on_disk
     }
@@ -659,8 +680,9 @@ mod tests {
         for size in 10..13 {
             for (file, on_disk) in files.iter().zip(&mut on_disk) {
                 let is_before = file.ends_with("before");
-                let staged = is_before.then(|| stage(&cache, on_disk, file, HERE).unwrap());
-                save(&cache, on_disk, staged, file, HERE).unwrap();
+                let staged = is_before
+                    .then(|| stage(&Operation::unbounded(), &cache, on_disk, file, HERE).unwrap());
+                save(&Operation::unbounded(), &cache, on_disk, staged, file, HERE).unwrap();
                 assert_eq!(load(file, HERE).0, cache);
             }
             let written = files.each_ref().map(|file| std::fs::read(file).unwrap());
@@ -678,7 +700,9 @@ mod tests {
     fn what_a_killed_process_was_writing_goes_when_a_cache_is_written_anew() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("cache");
-        let _ = std::mem::ManuallyDrop::new(durable::stage_for(&file).unwrap());
+        let _ = std::mem::ManuallyDrop::new(
+            durable::stage_for(&Operation::unbounded(), &file).unwrap(),
+        );
         std::fs::write(home.path().join(".tmp-of-another"), "").unwrap();
         write(&cache(), OnDisk::default(), &file);
         let names = std::fs::read_dir(home.path()).unwrap();

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::coverage::OmissionReason;
 use crate::descriptor::Stat;
-use crate::faults::Seam;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::snapshot_error::SnapshotError;
@@ -136,9 +135,7 @@ impl<'w, R: Rules> Reader<'w, '_, R> {
         names: &[&[u8]],
         scope: &Arc<R::Scope>,
     ) -> Vec<Result<Part<'w, R::Scope>, SnapshotError>> {
-        let seam = Seam::of_this_thread();
         parallel::in_parts(names, MIN_SHARED_NAMES / 4, |part| {
-            seam.enter();
             let places = self.places(names, part);
             let mut directory = Building::part(self.cached, places.entries.start, places.child);
             let mut found = Found::default();

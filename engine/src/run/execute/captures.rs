@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Backend, Diff, ErrorKind, Interrupt, Label, Snapshot, SnapshotId, file_system_of,
+    Backend, Diff, ErrorKind, Label, Operation, Snapshot, SnapshotId, file_system_of,
 };
 
 use super::RunTask;
@@ -37,7 +37,7 @@ impl RunTask {
         opened: Opened,
         backend: Arc<dyn Backend>,
         wanted: Wanted,
-        interrupt: Interrupt,
+        op: Operation,
         patience: Duration,
     ) -> Result<Snapshot, Error> {
         let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
@@ -45,24 +45,22 @@ impl RunTask {
         let workspace = opened.workspace.clone();
         let what = "the capture of a run";
         turn::work(&self.core, &workspace, what, patience, move |locked| {
-            let mut options = opened.snapshot_options(
-                &parts,
-                wanted.label,
-                &session_id,
-                Some(&hold.run_id),
-                interrupt,
-            );
+            let mut options =
+                opened.snapshot_options(&parts, wanted.label, &session_id, Some(&hold.run_id));
             options.id = wanted.id;
             options.since = wanted.since;
             options.keep_refs = true;
             capture::capture(
+                &op,
                 &parts,
                 locked,
                 &*backend,
                 &options,
-                &session_id,
-                Some(&hold.run_id),
-                Some(hold.fence()),
+                capture::Whose {
+                    session_id: &session_id,
+                    run_id: Some(&hold.run_id),
+                    fence: Some(hold.fence()),
+                },
             )
         })
         .await
@@ -80,7 +78,9 @@ impl RunTask {
         let workspace = place.opened.workspace.clone();
         let what = "a rollback";
         let made = turn::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
-            Ok(locked.make_again()?.then(|| (**locked).clone()))
+            Ok(locked
+                .make_again(&Operation::unbounded())?
+                .then(|| (**locked).clone()))
         });
         if let Ok(Some(workspace)) = made.await {
             place.opened.workspace = workspace;
@@ -107,7 +107,7 @@ impl RunTask {
                     id: place.after,
                     since: Some(before.id.clone()),
                 },
-                Interrupt::never(),
+                Operation::unbounded(),
                 CLOSING_PATIENCE,
             )
             .await;

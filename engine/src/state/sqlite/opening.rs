@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::{Connection, TransactionBehavior};
-use stillframe_backends::{PathError, open_regular};
+use stillframe_backends::{Operation, PathError, open_regular};
 use stillframe_disk::lock::lock_within;
 use stillframe_disk::patience::Patience;
 
@@ -65,12 +65,16 @@ impl SqliteStore {
         // The lock lies in a file of its own, because closing the database's would drop SQLite's.
         let lock_path = state_dir.join(OPENING_LOCK);
         let opening = open_or_make(&lock_path).map_err(PathError::at("open", &lock_path))?;
-        lock_within(&opening, Patience::of(BUSY_TIMEOUT))
-            .and_then(|is_ours| match is_ours {
-                true => Ok(()),
-                false => Err(io::ErrorKind::WouldBlock.into()),
-            })
-            .map_err(PathError::at("lock", &lock_path))?;
+        lock_within(
+            &Operation::unbounded(),
+            &opening,
+            Patience::of(BUSY_TIMEOUT),
+        )
+        .and_then(|is_ours| match is_ours {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        })
+        .map_err(PathError::at("lock", &lock_path))?;
         make_private_database(&path)?;
         let mut connection = connect(&path)?;
         refuse_other_databases(&mut connection, &path, migrations.len() as i64)?;

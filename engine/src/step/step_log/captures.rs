@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stillframe_backends::{Interrupt, Label, Snapshot};
+use stillframe_backends::{Interrupt, Label, Operation, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{StepLog, StepPlace};
@@ -43,7 +43,7 @@ impl StepLog {
         let workspace = place.opened.workspace.clone();
         let patience = parts.settings.lock_patience;
         let interrupt = Interrupt::never();
-        let told = interrupt.clone();
+        let op = Operation::unbounded().cancelled_by(&interrupt);
         let what = "a look whether a workspace is clean";
         let look = turn::work(
             &self.inner.core,
@@ -53,18 +53,17 @@ impl StepLog {
             move |locked| {
                 let label = Label::new(capture::NOW);
                 let run = Some(&run_id);
-                let options =
-                    place
-                        .opened
-                        .snapshot_options(&parts, label, &session_id, run, interrupt);
-                let now = place.backend.snapshot(locked, &options)?;
+                let options = place
+                    .opened
+                    .snapshot_options(&parts, label, &session_id, run);
+                let now = place.backend.snapshot(&op, locked, &options)?;
                 place
                     .backend
-                    .forget(locked, std::slice::from_ref(&now.id))?;
+                    .forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id))?;
                 Ok(now.metadata.dirty == Some(false))
             },
         );
-        stoppable(look, cancellation, &told).await
+        stoppable(look, cancellation, &interrupt).await
     }
 
     /// Captures the workspace at the border of a step.
@@ -82,7 +81,7 @@ impl StepLog {
             None => CLOSING_PATIENCE,
         };
         let interrupt = Interrupt::never();
-        let told = interrupt.clone();
+        let op = Operation::unbounded().cancelled_by(&interrupt);
         let what = "the capture of a step";
         let capture = turn::work(
             &self.inner.core,
@@ -92,15 +91,26 @@ impl StepLog {
             move |locked| {
                 let run = Some(&hold.run_id);
                 let label = Label::STEP;
-                let options = opened.snapshot_options(&parts, label, &session_id, run, interrupt);
+                let options = opened.snapshot_options(&parts, label, &session_id, run);
                 let fence = Some(hold.fence());
-                capture::capture(&parts, locked, &*backend, &options, &session_id, run, fence)
+                capture::capture(
+                    &op,
+                    &parts,
+                    locked,
+                    &*backend,
+                    &options,
+                    capture::Whose {
+                        session_id: &session_id,
+                        run_id: run,
+                        fence,
+                    },
+                )
             },
         );
         let Some(cancellation) = cancellation else {
             return capture.await;
         };
-        stoppable(capture, cancellation, &told).await
+        stoppable(capture, cancellation, &interrupt).await
     }
 }
 

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    Backend, CommitIntent, CommitRequest, Interrupt, Label, LockedWorkspace, Signature, Snapshot,
-    seeded_bug,
+    Backend, CommitIntent, CommitRequest, Interrupt, Label, LockedWorkspace, Operation, Signature,
+    Snapshot, seeded_bug,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +30,7 @@ struct Wanted {
     place: StepPlace,
     step_id: StepId,
     options: CommitOptions,
-    interrupt: Interrupt,
+    op: Operation,
 }
 
 impl StepLog {
@@ -48,7 +48,7 @@ impl StepLog {
             place: place.clone(),
             step_id: step_id.clone(),
             options,
-            interrupt: interrupt.clone(),
+            op: Operation::unbounded().cancelled_by(&interrupt),
         };
         let (log, told) = (self.clone(), cancellation.clone());
         self.to_the_end(async move {
@@ -77,7 +77,11 @@ impl StepLog {
             let (workspace, asked) = (place.opened.workspace.clone(), commit.clone());
             let info = parts
                 .blocking
-                .run(move || place.backend.commit_info(&workspace, &asked))
+                .run(move || {
+                    place
+                        .backend
+                        .commit_info(&Operation::unbounded(), &workspace, &asked)
+                })
                 .await??;
             let run_id = log.run_id();
             let record = CommitRecord::of_git(info, run_id, Some(&step_id), parts.now());
@@ -123,7 +127,11 @@ impl Wanted {
         let now = self.captured(parts, locked, backend)?;
         let intent = self.intent(parts, locked, backend, &now);
         // It has served; recovery forgets one that is left.
-        backend.forget(locked, std::slice::from_ref(&now.id))?;
+        backend.forget(
+            &Operation::unbounded(),
+            locked,
+            std::slice::from_ref(&now.id),
+        )?;
         let (intent, known) = intent?;
         let Some(intent) = intent else {
             return Ok(known);
@@ -143,10 +151,9 @@ impl Wanted {
         let run = Some(self.log.run_id());
         let session_id = &self.log.inner.session_id;
         let label = Label::new(capture::NOW);
-        let interrupt = self.interrupt.clone();
         let opened = &self.place.opened;
-        let options = opened.snapshot_options(parts, label, session_id, run, interrupt);
-        Ok(backend.snapshot(locked, &options)?)
+        let options = opened.snapshot_options(parts, label, session_id, run);
+        Ok(backend.snapshot(&self.op, locked, &options)?)
     }
 
     /// The commit that is to be made; without one, the same of the step's own that is in place already.
@@ -167,8 +174,7 @@ impl Wanted {
         if let Some(author) = &self.options.author {
             request = request.author(author.clone());
         }
-        let interrupt = &self.interrupt;
-        let Some(intent) = backend.prepare_commit(locked, &now.id, &request, interrupt)? else {
+        let Some(intent) = backend.prepare_commit(&self.op, locked, &now.id, &request)? else {
             let message = request.whole_message()?;
             let is_asked_for = |row: &EffectRow| {
                 let is_author = |author: &Signature| row.intent.signature == *author;
@@ -195,7 +201,7 @@ impl Wanted {
         let again = match same {
             Some(row) => {
                 request.at = at_second(row.intent.time);
-                backend.prepare_commit(locked, &now.id, &request, interrupt)?
+                backend.prepare_commit(&self.op, locked, &now.id, &request)?
             }
             None => None,
         };

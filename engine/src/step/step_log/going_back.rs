@@ -1,6 +1,6 @@
 //! Taking back what a step or a tool did.
 
-use stillframe_backends::{BackendKind, ErrorKind, Interrupt, Label, Snapshot, SnapshotId};
+use stillframe_backends::{BackendKind, ErrorKind, Label, Operation, Snapshot, SnapshotId};
 
 use tokio_util::sync::CancellationToken;
 
@@ -209,13 +209,12 @@ impl StepLog {
         turn::work(core, &workspace, what, patience, move |locked| {
             if is_later {
                 let label = Label::new(capture::NOW);
-                let never = Interrupt::never();
                 let (opened, run) = (&place.opened, Some(&hold.run_id));
-                let options = opened.snapshot_options(&parts, label, &session_id, run, never);
-                let now = place.backend.snapshot(locked, &options)?;
+                let options = opened.snapshot_options(&parts, label, &session_id, run);
+                let now = place.backend.snapshot(&Operation::unbounded(), locked, &options)?;
                 place
                     .backend
-                    .forget(locked, std::slice::from_ref(&now.id))?;
+                    .forget(&Operation::unbounded(), locked, std::slice::from_ref(&now.id))?;
                 let is_known = [&before, &after].iter().any(|known| same_head(known, &now));
                 if !is_known {
                     return Err(Error::new(

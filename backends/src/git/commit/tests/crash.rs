@@ -1,7 +1,8 @@
 //! What a crash, or a disk that refuses, leaves.
 
 use super::*;
-use crate::faults::{self, Fault};
+use crate::faults::{Calls, Fault};
+use crate::trial;
 
 /// Makes a story, with an intent that was prepared in it.
 type Make = fn() -> (Story, CommitIntent);
@@ -63,9 +64,9 @@ fn is_done(story: &Story, intent: &CommitIntent, call: u64) {
 }
 
 /// The calls of a commit of which nothing is disturbed.
-fn calls_of_a_commit(make: Make) -> faults::Calls {
+fn calls_of_a_commit(make: Make) -> Calls {
     let (story, intent) = make();
-    let (result, calls) = faults::calls_of(|| story.try_apply(&intent));
+    let (result, calls) = trial::calls_of(|op| story.try_apply_in(op, &intent));
     result.unwrap();
     calls
 }
@@ -81,7 +82,9 @@ fn dies_at_any_call_before(make: Make, meanwhile: Meanwhile) {
     for call in calls_of_a_commit(make).chosen() {
         let (story, intent) = make();
         let refs = story.refs();
-        let (result, calls) = faults::with(Fault::StopBefore(call), || story.try_apply(&intent));
+        let (result, calls) = trial::with(Fault::StopBefore(call), |op| {
+            story.try_apply_in(op, &intent)
+        });
         if calls <= call {
             assert!(call > 8, "it was looked at every call");
             assert!(result.is_ok());
@@ -140,8 +143,9 @@ fn a_disk_that_refuses_once_leaves_all_as_it_was_or_says_that_the_commit_was_mad
     for call in 0.. {
         let (story, intent) = on_a_branch();
         let parent = intent.parent.clone().unwrap();
-        let (result, calls) =
-            faults::with(Fault::FailAt(call, NO_SPACE), || story.try_apply(&intent));
+        let (result, calls) = trial::with(Fault::FailAt(call, NO_SPACE), |op| {
+            story.try_apply_in(op, &intent)
+        });
         if calls <= call {
             break;
         }
@@ -174,9 +178,11 @@ fn a_preparation_that_dies_at_any_call_leaves_nothing_that_matters() {
     for call in 0.. {
         let story = make();
         let options = SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH);
-        let snapshot = GitBackend.snapshot(&story.workspace, &options).unwrap();
-        let (result, calls) = faults::with(Fault::StopBefore(call), || {
-            story.prepare_of(&snapshot.id, &request())
+        let snapshot = GitBackend
+            .snapshot(&Operation::unbounded(), &story.workspace, &options)
+            .unwrap();
+        let (result, calls) = trial::with(Fault::StopBefore(call), |op| {
+            story.prepare_of_in(op, &snapshot.id, &request())
         });
         if calls <= call {
             assert!(result.is_ok() && call > 8);
@@ -234,7 +240,7 @@ fn a_branch_that_moves_at_the_last_moment_wins() {
         let mut calls = 0;
         let seen = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let has_moved = std::sync::Arc::clone(&seen);
-        let outcome = faults::looked_at(
+        let outcome = trial::looked_at(
             move || {
                 // As git does it, under its own lock.
                 let lock = path.with_extension("lock");
@@ -248,7 +254,7 @@ fn a_branch_that_moves_at_the_last_moment_wins() {
                 }
                 calls += 1;
             },
-            || story.try_apply(&intent),
+            |op| story.try_apply_in(op, &intent),
         );
         let has_moved = seen.load(std::sync::atomic::Ordering::Relaxed);
         match outcome.unwrap() {

@@ -114,7 +114,9 @@ fn a_snapshot_of_another_state_is_a_conflict() {
     let story = Story::new();
     story.git.write("src/main.c", "changed\n");
     let options = SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH);
-    let snapshot = GitBackend.snapshot(&story.workspace, &options).unwrap();
+    let snapshot = GitBackend
+        .snapshot(&Operation::unbounded(), &story.workspace, &options)
+        .unwrap();
     story.git.commit("by a person");
     let error = story.prepare_of(&snapshot.id, &request()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -161,7 +163,7 @@ fn no_hook_runs_and_nothing_is_signed() {
     assert!(!canary.exists());
     assert_eq!(
         GitBackend
-            .commit_info(&story.workspace, &intent.commit)
+            .commit_info(&Operation::unbounded(), &story.workspace, &intent.commit)
             .unwrap()
             .files_changed,
         1
@@ -217,7 +219,9 @@ fn a_link_in_the_place_of_a_file_or_directory_is_not_written_through() {
         let story = Story::new();
         story.git.write("src/main.c", "changed\n");
         let options = SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH);
-        let snapshot = GitBackend.snapshot(&story.workspace, &options).unwrap();
+        let snapshot = GitBackend
+            .snapshot(&Operation::unbounded(), &story.workspace, &options)
+            .unwrap();
         for shard in 0..256 {
             let path = story.git.path.join(format!(".git/objects/{shard:02x}"));
             fs::create_dir_all(path).unwrap();
@@ -286,7 +290,9 @@ fn a_commit_is_described_as_git_describes_it() {
     let commits = git.git(&["rev-list", "HEAD"]);
     assert_eq!(commits.lines().count(), 5);
     for id in commits.lines() {
-        let info = GitBackend.commit_info(&story.workspace, id).unwrap();
+        let info = GitBackend
+            .commit_info(&Operation::unbounded(), &story.workspace, id)
+            .unwrap();
         let parent = git.run(
             &git.path,
             &["rev-parse", "-q", "--verify", &format!("{id}^")],
@@ -317,7 +323,9 @@ fn a_commit_is_described_as_git_describes_it() {
     let tree = git.git(&["rev-parse", "HEAD^{tree}"]);
     let unknown = "12".repeat(20);
     for id in ["HEAD", "main", &tree, &unknown, &head[..10], ""] {
-        let error = GitBackend.commit_info(&story.workspace, id).unwrap_err();
+        let error = GitBackend
+            .commit_info(&Operation::unbounded(), &story.workspace, id)
+            .unwrap_err();
         assert!(matches!(error, CommitError::NotFound(_)), "{id}: {error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Where an intent stands, and what becomes of it then.
 
 use super::*;
-use crate::faults;
+use crate::trial;
 
 fn changed() -> (Story, CommitIntent) {
     let story = Story::new();
@@ -273,7 +273,7 @@ fn what_waits_to_become_a_ref_is_none_and_git_never_packs_it() {
             let looked = std::sync::Arc::new(std::sync::Mutex::new(0));
             let count = std::sync::Arc::clone(&looked);
             let seen = refs.clone();
-            let outcome = faults::looked_at(
+            let outcome = trial::looked_at(
                 move || {
                     *count.lock().unwrap() += 1;
                     assert_eq!(refs_of(&path), seen);
@@ -286,7 +286,7 @@ fn what_waits_to_become_a_ref_is_none_and_git_never_packs_it() {
                     let packed = fs::read_to_string(git_dir.join("packed-refs")).unwrap();
                     assert!(!packed.contains("stillframe"), "{packed}");
                 },
-                || story.try_apply(&intent),
+                |op| story.try_apply_in(op, &intent),
             );
             assert!(*looked.lock().unwrap() > 8);
             if is_locked {

@@ -320,7 +320,13 @@ fn a_file_that_changes_at_the_last_moment_is_kept() {
     let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
     stage.write(".git/MERGE_MSG", "a better one\n");
     let staged = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(staged), false, Duration::ZERO);
+    let outcome = carry_out(
+        &Operation::unbounded(),
+        &prepared.plan,
+        || Ok(staged),
+        false,
+        Duration::ZERO,
+    );
     let error = outcome.error.unwrap();
     assert!(
         error.message.contains("MERGE_MSG is not as it was seen"),
@@ -340,7 +346,13 @@ fn what_somebody_puts_into_a_directory_of_an_operation_keeps_it() {
     let prepared = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap();
     stage.write(".git/rebase-merge/notes", "mine\n");
     let staged = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(staged), false, Duration::ZERO);
+    let outcome = carry_out(
+        &Operation::unbounded(),
+        &prepared.plan,
+        || Ok(staged),
+        false,
+        Duration::ZERO,
+    );
     let error = outcome.error.unwrap();
     assert!(
         error.message.contains("rebase-merge is not as it was seen"),
@@ -361,7 +373,13 @@ fn a_directory_of_an_operation_that_is_a_link_by_then_is_not_written_through() {
     fs::create_dir(&away).unwrap();
     std::os::unix::fs::symlink(&away, stage.path(".git/rebase-merge")).unwrap();
     let staged = prepared.staged.clone().unwrap();
-    let outcome = carry_out(&prepared.plan, || Ok(staged), false, Duration::ZERO);
+    let outcome = carry_out(
+        &Operation::unbounded(),
+        &prepared.plan,
+        || Ok(staged),
+        false,
+        Duration::ZERO,
+    );
     assert_eq!(outcome.error.unwrap().kind, ErrorKind::HostileRepository);
     assert_eq!(fs::read_dir(&away).unwrap().count(), 0);
 }

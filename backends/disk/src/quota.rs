@@ -1,10 +1,9 @@
-//! How much an operation may add to what is kept.
+//! How much an operation may add to a store.
 //!
-//! What is written into a store asks for room first, temporary files included, and gives it back when it is
-//! removed without having got its name. So a limit holds at every moment, and not only in the end. Like
-//! the wish to stop, the room belongs to a thread and those that it starts.
+//! Who writes into a store reserves the bytes first, those of temporary files included, and gives
+//! them back when the file is removed without having got its name. So a limit holds at every moment,
+//! and not only in the end.
 
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +12,7 @@ use stillframe_model::size::printable_size;
 
 /// What an operation may add, and what it has added. Zero: no limit.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct Quota {
     /// For what is written, in bytes.
     max_new_bytes: u64,
     new_bytes: AtomicU64,
@@ -26,7 +25,7 @@ pub struct Room {
     refused: Mutex<Option<Exceeded>>,
 }
 
-impl Room {
+impl Quota {
     /// For an operation on a store that occupies `store_bytes`.
     pub fn new(max_new_bytes: u64, max_store_bytes: u64, store_bytes: u64) -> Self {
         Self {
@@ -36,6 +35,14 @@ impl Room {
             began_with_bytes: store_bytes,
             ..Self::default()
         }
+    }
+
+    /// What was refused first.
+    pub(crate) fn refused(&self) -> Option<Exceeded> {
+        self.refused
+            .lock()
+            .expect("no panic while it is held")
+            .clone()
     }
 
     fn take(&self, new: u64, linked: u64) -> Result<(), Exceeded> {
@@ -89,60 +96,19 @@ fn of(actual: u64, limit: u64) -> String {
     format!("{actual} for {limit} at most")
 }
 
-thread_local! {
-    static ROOM: RefCell<Given> = const { RefCell::new(Given(None)) };
-}
-
-/// The room that a thread has; without one there is no limit.
-#[derive(Clone, Debug)]
-pub struct Given(Option<Arc<Room>>);
-
-impl Given {
-    /// That of this thread.
-    pub fn of_this_thread() -> Self {
-        ROOM.with_borrow(Clone::clone)
-    }
-
-    /// Makes it that of this thread, until the thread ends.
-    pub fn enter(&self) {
-        ROOM.set(self.clone());
-    }
-}
-
-/// Does `work` with no more room than this.
-pub fn within<T>(room: Room, work: impl FnOnce() -> T) -> T {
-    /// Gives the thread back what it had, also after a panic.
-    struct Before(Option<Given>);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            ROOM.set(self.0.take().expect("it is dropped once"));
-        }
-    }
-    let _before = Before(Some(ROOM.replace(Given(Some(Arc::new(room))))));
-    work()
-}
-
-/// What was first refused of the room that this thread has, if anything was.
-pub fn refused() -> Option<Exceeded> {
-    ROOM.with_borrow(|given| {
-        let refused = &given.0.as_ref()?.refused;
-        refused.lock().expect("no panic while it is held").clone()
-    })
-}
-
-/// The room that a file takes: dropping it gives it back.
+/// What is reserved for a file: dropping it gives it back.
 #[derive(Debug)]
-pub struct Taken {
-    given: Given,
+pub struct Reserved {
+    quota: Option<Arc<Quota>>,
     new: AtomicU64,
     linked: AtomicU64,
 }
 
-impl Taken {
-    /// None as yet, of what this thread has.
-    pub fn nothing() -> Self {
+impl Reserved {
+    /// Nothing as yet, of what `quota` has; without one there is no limit.
+    pub(crate) fn of(quota: Option<&Arc<Quota>>) -> Self {
         Self {
-            given: Given::of_this_thread(),
+            quota: quota.cloned(),
             new: AtomicU64::new(0),
             linked: AtomicU64::new(0),
         }
@@ -150,27 +116,27 @@ impl Taken {
 
     /// Whether there is any limit, so that it has to be known how much is taken.
     pub fn is_limited(&self) -> bool {
-        let limits = |room: &Arc<Room>| room.max_new_bytes != 0 || room.max_store_bytes != 0;
-        self.given.0.as_ref().is_some_and(limits)
+        let limits = |quota: &Arc<Quota>| quota.max_new_bytes != 0 || quota.max_store_bytes != 0;
+        self.quota.as_ref().is_some_and(limits)
     }
 
-    /// Takes as much as a file needs that is to have `length` bytes.
+    /// Reserves as much as a file needs that is to have `length` bytes.
     pub fn up_to(&self, length: u64) -> Result<(), Exceeded> {
-        let Some(room) = &self.given.0 else {
+        let Some(quota) = &self.quota else {
             return Ok(());
         };
         let had = self.new.load(Ordering::Relaxed);
         if length > had {
-            room.take(length - had, 0)?;
+            quota.take(length - had, 0)?;
             self.new.store(length, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Takes as much as a file needs that has its bytes already, under another name.
+    /// Reserves as much as a file needs that has its bytes already, under another name.
     pub fn linked(&self, length: u64) -> Result<(), Exceeded> {
-        if let Some(room) = &self.given.0 {
-            room.take(0, length)?;
+        if let Some(quota) = &self.quota {
+            quota.take(0, length)?;
             self.linked.fetch_add(length, Ordering::Relaxed);
         }
         Ok(())
@@ -178,12 +144,12 @@ impl Taken {
 
     /// The file was cut off behind `length` bytes.
     pub fn down_to(&self, length: u64) {
-        let Some(room) = &self.given.0 else {
+        let Some(quota) = &self.quota else {
             return;
         };
         let had = self.new.load(Ordering::Relaxed);
         if length < had {
-            room.give_back(had - length, 0);
+            quota.give_back(had - length, 0);
             self.new.store(length, Ordering::Relaxed);
         }
     }
@@ -195,11 +161,11 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reserved {
     fn drop(&mut self) {
-        if let Some(room) = &self.given.0 {
+        if let Some(quota) = &self.quota {
             let (new, linked) = (self.new.get_mut(), self.linked.get_mut());
-            room.give_back(*new, *linked);
+            quota.give_back(*new, *linked);
         }
     }
 }
@@ -207,58 +173,60 @@ impl Drop for Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::Operation;
+
+    fn within(quota: Quota) -> Operation {
+        Operation::unbounded().within(quota)
+    }
 
     #[test]
-    fn room_is_given_back_by_what_goes_and_not_by_what_stays() {
-        within(Room::new(10, 0, 1000), || {
-            let first = Taken::nothing();
-            first.up_to(6).unwrap();
-            let second = Taken::nothing();
-            let refused = second.up_to(5).unwrap_err();
-            assert_eq!((refused.limit, refused.actual), (10, 11));
-            assert_eq!(super::refused(), Some(refused));
-            second.up_to(4).unwrap();
-            second.down_to(1);
-            drop(first);
-            second.up_to(9).unwrap();
-            second.keep();
-            Taken::nothing().up_to(1).unwrap();
-            Taken::nothing().up_to(2).unwrap_err();
-        });
-        assert_eq!(refused(), None);
-        Taken::nothing().up_to(u64::MAX).unwrap();
+    fn what_is_reserved_is_given_back_by_what_goes_and_not_by_what_stays() {
+        let op = within(Quota::new(10, 0, 1000));
+        let first = op.reserve();
+        first.up_to(6).unwrap();
+        let second = op.reserve();
+        let refused = second.up_to(5).unwrap_err();
+        assert_eq!((refused.limit, refused.actual), (10, 11));
+        assert_eq!(op.refused(), Some(refused));
+        second.up_to(4).unwrap();
+        second.down_to(1);
+        drop(first);
+        second.up_to(9).unwrap();
+        second.keep();
+        op.reserve().up_to(1).unwrap();
+        op.reserve().up_to(2).unwrap_err();
+        assert_eq!(Operation::unbounded().refused(), None);
+        Operation::unbounded().reserve().up_to(u64::MAX).unwrap();
     }
 
     #[test]
     fn what_is_there_and_what_is_linked_count_for_the_store_alone() {
-        within(Room::new(3, 100, 90), || {
-            let taken = Taken::nothing();
-            taken.linked(9).unwrap();
-            taken.up_to(1).unwrap();
-            let refused = taken.up_to(2).unwrap_err();
-            assert_eq!((refused.limit, refused.actual), (100, 101));
-            let said = refused.to_string();
-            assert!(said.contains("(101 bytes for 100 bytes at most)"), "{said}");
-            assert!(
-                refused.to_string().contains("which had 90 bytes"),
-                "{refused}"
-            );
-            drop(taken);
-            Taken::nothing().up_to(3).unwrap();
-        });
+        let op = within(Quota::new(3, 100, 90));
+        let reserved = op.reserve();
+        reserved.linked(9).unwrap();
+        reserved.up_to(1).unwrap();
+        let refused = reserved.up_to(2).unwrap_err();
+        assert_eq!((refused.limit, refused.actual), (100, 101));
+        let said = refused.to_string();
+        assert!(said.contains("(101 bytes for 100 bytes at most)"), "{said}");
+        assert!(
+            refused.to_string().contains("which had 90 bytes"),
+            "{refused}"
+        );
+        drop(reserved);
+        op.reserve().up_to(3).unwrap();
     }
 
     #[test]
     fn threads_share_what_there_is() {
-        within(Room::new(100, 0, 0), || {
-            let items = [(); 40];
-            let took = crate::parallel::map(&items, 1, |()| {
-                let taken = Taken::nothing();
-                let took = taken.up_to(10).is_ok();
-                taken.keep();
-                took
-            });
-            assert_eq!(took.into_iter().filter(|took| *took).count(), 10);
+        let op = within(Quota::new(100, 0, 0));
+        let items = [(); 40];
+        let took = crate::parallel::map(&items, 1, |()| {
+            let reserved = op.reserve();
+            let took = reserved.up_to(10).is_ok();
+            reserved.keep();
+            took
         });
+        assert_eq!(took.into_iter().filter(|took| *took).count(), 10);
     }
 }

@@ -1,0 +1,53 @@
+//! Values that take long to let go of.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::operation::Operation;
+
+/// Something so large that to let go of it takes a while: where the work that holds it was stopped, another
+/// thread does that, and nobody waits for it. Nothing in it may have to be gone when the work has ended.
+#[derive(Debug)]
+pub struct Bulk<T: Send + 'static> {
+    op: Operation,
+    value: Option<T>,
+}
+
+impl<T: Send + 'static> Bulk<T> {
+    /// This is large, and part of the work of this operation.
+    pub fn new(op: &Operation, value: T) -> Self {
+        Self {
+            op: op.clone(),
+            value: Some(value),
+        }
+    }
+
+    /// For who goes on with it.
+    pub fn into_inner(mut self) -> T {
+        self.value.take().expect("it is taken out once")
+    }
+}
+
+impl<T: Send + 'static> Deref for Bulk<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("only its owner takes it out")
+    }
+}
+
+impl<T: Send + 'static> DerefMut for Bulk<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value.as_mut().expect("only its owner takes it out")
+    }
+}
+
+impl<T: Send + 'static> Drop for Bulk<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take()
+            && self.op.check().is_err()
+        {
+            // A machine that gives no thread has it dropped here.
+            let _ = std::thread::Builder::new().spawn(move || drop(value));
+        }
+    }
+}
