@@ -595,7 +595,7 @@ impl SnapshotOptions {
         self
     }
 
-    /// The room that a capture into the store of `workspace` has.
+    /// The quota of a capture into the store of `workspace`.
     pub(crate) fn quota(&self, op: &Operation, workspace: &Workspace) -> Result<Quota, StoreError> {
         self.quota_for(op, workspace, self.max_new_bytes)
     }

@@ -439,7 +439,7 @@ pub(super) fn own_refs_with(
             (false, true) => {}
         }
     }
-    // What was wished for meanwhile made reading fail, and leaves no ref unsearched.
+    // A cancellation made reading fail, and leaves no ref unsearched.
     op.check()?;
     Ok(found)
 }

@@ -424,7 +424,7 @@ impl<'a> GitRules<'a> {
                 let mut before_ns = self.clock.now_ns();
                 let mut read = self.read(directory, IGNORE_FILE)?;
                 if let RuleText::Read(stat, _) = &read
-                    && self.clock.settle(stat, before_ns, self.op)
+                    && self.clock.settle(self.op, stat, before_ns)
                 {
                     before_ns = self.clock.now_ns();
                     read = self.read(directory, IGNORE_FILE)?;

@@ -221,7 +221,8 @@ fn planned<B: Restorable>(
     let planned = match goal.plan(op, backend, workspace, guard) {
         // The guard may lack what was believed to be in the store, and the workspace still has.
         Err(Unplanned::Store(StoreError::Corrupt { .. })) => {
-            let aside = within_store(op, &options.guard, workspace)?;
+            let aside = within_store(op, &options.guard, workspace)
+                .map_err(|error| RestoreError::Guard(error.into()))?;
             backend
                 .heal(&aside, workspace, guard, &[])
                 .map_err(RestoreError::Guard)?;

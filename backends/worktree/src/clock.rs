@@ -73,7 +73,7 @@ impl Clock {
     ///
     /// Only a file that was written before this clock was made is waited for: all the waiting of a
     /// capture together is one tick. One that was written later is being worked on.
-    pub fn settle(&self, stat: &EntryStat, looked_ns: i64, op: &Operation) -> bool {
+    pub fn settle(&self, op: &Operation, stat: &EntryStat, looked_ns: i64) -> bool {
         let newest = stat.newest_ns();
         if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
             return false;

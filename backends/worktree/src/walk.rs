@@ -1069,7 +1069,7 @@ impl<R: Rules> Walker<'_, R> {
         let op = self.options.op;
         let waits = || {
             let seen = EntryStat::of(stat);
-            self.clock.settle(&seen, looked_ns, op)
+            self.clock.settle(op, &seen, looked_ns)
         };
         if !is_settling || !waits() {
             return Some((*stat, looked_ns));

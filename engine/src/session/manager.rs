@@ -525,7 +525,10 @@ async fn diff(
         let label = Label::new(NOW);
         let mut capture = opened.snapshot_options(&parts, label, &session_id, None);
         if let Some(other) = from.as_ref().or(to.as_ref()) {
-            as_captured(&mut capture, backend.rules_of(&op, locked, other)?);
+            as_captured(
+                &mut capture,
+                backend.rules_of(&op.to_its_end(), locked, other)?,
+            );
         }
         if let Some(bytes) = request.max_untracked_file_bytes {
             capture.max_untracked_file_bytes = bytes;

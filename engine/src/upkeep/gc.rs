@@ -203,7 +203,7 @@ fn clean_up(
     if options.dry_run {
         return upkeep.foretold(op, locked, options);
     }
-    upkeep.move_tags(locked)?;
+    upkeep.move_tags(op, locked)?;
     drop_strays(op, parts, locked)?;
     if options.forget_damaged {
         upkeep.forget_damaged(op, locked)?;
@@ -488,9 +488,9 @@ impl<'a> Upkeep<'a> {
     }
 
     /// Moves the tags that an earlier version made.
-    fn move_tags(&mut self, locked: &mut LockedWorkspace) -> Result<(), Error> {
+    fn move_tags(&mut self, op: &Operation, locked: &mut LockedWorkspace) -> Result<(), Error> {
         for backend in backends::backends(self.parts) {
-            let tags = match safety::move_tags(self.parts, locked, &*backend) {
+            let tags = match safety::move_tags(op, self.parts, locked, &*backend) {
                 Ok(tags) => tags,
                 // A repository that cannot be read keeps nobody from a clean-up of the store.
                 Err(e) => {

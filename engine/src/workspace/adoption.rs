@@ -156,6 +156,8 @@ pub(crate) fn untold_restore(
     guard: &Snapshot,
     after: Option<&Snapshot>,
 ) -> Result<Vec<Change>, Error> {
+    // Half of what is told of a restore would be taken for all of it.
+    let op = &op.to_its_end();
     let session_id = SessionId::of_workspace(locked.id());
     let owner = Owner {
         session_id: session_id.to_string(),

@@ -56,6 +56,8 @@ pub(crate) fn capture_if_changed(
     session_id: &SessionId,
 ) -> Result<TakenSnapshot, Error> {
     let snapshot = backend.snapshot(op, locked, options)?;
+    // It is there: what is made of it is done to its end.
+    let op = &op.to_its_end();
     let latest = SnapshotName::Latest(0);
     let latest = parts
         .reader

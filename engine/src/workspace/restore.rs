@@ -73,7 +73,7 @@ pub(crate) fn restore(
     let op = &op.to_its_end();
     if restoring.repository {
         // Beside the restore, which is done: the next one, or a clean-up, moves what is still there.
-        let tags = safety::move_tags(parts, locked, backend).unwrap_or_default();
+        let tags = safety::move_tags(op, parts, locked, backend).unwrap_or_default();
         outcome.moved_tags = tags.moved;
     }
     // Beside the restore too. The run's own comparison names them all.

@@ -33,6 +33,7 @@ pub struct SafetyRefs {
 
 /// Moves the tags that an earlier version made, if the log knows name and commit. Blocks.
 pub(crate) fn move_tags(
+    op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,
     backend: &dyn Backend,
@@ -41,7 +42,7 @@ pub(crate) fn move_tags(
     if tags.is_empty() {
         return Ok(MovedTags::default());
     }
-    Ok(backend.move_safety_tags(&Operation::unbounded(), locked, &earlier_tags(parts)?)?)
+    Ok(backend.move_safety_tags(op, locked, &earlier_tags(parts)?)?)
 }
 
 /// The tags that restores of an earlier version made, as the log has them. Reads the events of all restores.

@@ -176,7 +176,7 @@ pub(super) fn unreached(
             }
         }
     }
-    // What was wished for meanwhile made reading fail, and no commit is lost by that.
+    // A cancellation made reading fail, and no commit is lost by that.
     op.check()?;
     // One may be seen to be reached after its turn.
     own.retain(|id| !walk.reached.contains(id));

@@ -378,10 +378,6 @@ impl Borrowing<'_> {
             directory,
             &format!("{TEMPORARY_OBJECT_PREFIX}copy_"),
         )?;
-        let mut wanted = Wanted {
-            op: self.op,
-            file: &source.file,
-        };
         self.op
             .effect(Effect::Write(staged.path()))
             .map_err(PathError::at("copy into", staged.path()))?;
@@ -393,6 +389,10 @@ impl Borrowing<'_> {
         let is_cloned = self.mode != BorrowMode::Copy
             && rustix::fs::ioctl_ficlone(staged.as_file(), &source.file).is_ok();
         if !is_cloned {
+            let mut wanted = Wanted {
+                op: self.op,
+                file: &source.file,
+            };
             (&source.file)
                 .rewind()
                 .and_then(|()| io::copy(&mut wanted, &mut staged.as_file()))

@@ -181,16 +181,16 @@ impl Store {
             durable::replace_unsynced(op, &path, text.as_bytes())?;
             *is_stale = false;
         } else if !new.is_empty() {
-            let taken = op.reserve();
+            let reserved = op.reserve();
             op.effect(Effect::Write(&path))
-                .and_then(|()| Ok(taken.up_to(new.len() as u64)?))
+                .and_then(|()| Ok(reserved.up_to(new.len() as u64)?))
                 .and_then(|()| {
                     let mut options = fs::OpenOptions::new();
                     let mut file = open_regular(options.append(true).mode(0o600), &path)?;
                     file.write_all(new.as_bytes())
                 })
                 .map_err(PathError::at("append to", &path))?;
-            taken.keep();
+            reserved.keep();
         }
         Ok(())
     }

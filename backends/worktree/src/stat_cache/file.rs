@@ -469,12 +469,12 @@ fn append(
     if Extent::of(&look_at()?, extent.base_bytes) != extent {
         return Ok(None);
     }
-    let taken = op.reserve();
+    let reserved = op.reserve();
     op.before()
-        .and_then(|()| Ok(taken.up_to(frame.len() as u64)?))
+        .and_then(|()| Ok(reserved.up_to(frame.len() as u64)?))
         .and_then(|()| file.write_all_at(frame, extent.bytes))
         .map_err(PathError::at("write", path))?;
-    taken.keep();
+    reserved.keep();
     Ok(Some(Extent::of(&look_at()?, extent.base_bytes)))
 }
 
