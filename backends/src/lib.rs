@@ -99,8 +99,8 @@ mod workspace;
 #[cfg(test)]
 use stillframe_disk::trial;
 use stillframe_disk::{
-    bulk, codec, descriptor, durable, faults, file_system_of, interrupt, lock, note, operation,
-    pace, parallel, patience, quota, regular_file, remains,
+    bulk, codec, deadline, descriptor, durable, faults, file_system_of, interrupt, lock, note,
+    operation, pace, parallel, quota, regular_file, removal,
 };
 use stillframe_git::{ignore_rules, path_pattern};
 use stillframe_model::{
@@ -113,7 +113,7 @@ use stillframe_worktree as worktree;
 #[doc(hidden)]
 pub use stillframe_disk::seeded_bug;
 
-pub use remains::wait_for_removals;
+pub use removal::wait_for_removals;
 
 pub use lock_error::LockError;
 

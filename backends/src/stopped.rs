@@ -20,7 +20,7 @@ use crate::git::test_repository::TestRepository;
 use crate::interrupt::Interrupt;
 use crate::interrupted::Interrupted;
 use crate::operation::Operation;
-use crate::remains;
+use crate::removal;
 use crate::restore::RestoreGoal;
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
@@ -140,7 +140,7 @@ impl Stage {
     /// how quick the next capture is.
     fn kept(&self) -> BTreeMap<PathBuf, u64> {
         // Of many files another thread is at it.
-        remains::wait_for_removals();
+        removal::wait_for_removals();
         let state = self.repository.beside("state");
         let files = walkdir::WalkDir::new(&state)
             .into_iter()
@@ -160,7 +160,7 @@ impl Stage {
     /// Every file of the workspace, and what is beside it, but for the state directory.
     fn workspace_view(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         // Nobody lists a directory in which another thread removes something.
-        remains::wait_for_removals();
+        removal::wait_for_removals();
         let above = self.repository.path.parent().unwrap();
         let state = self.repository.beside("state");
         let files = walkdir::WalkDir::new(above).into_iter().map(Result::unwrap);
@@ -276,12 +276,12 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
 #[test]
 fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_for_that() {
     let stage = Stage::new(HASH);
-    let handed_over = || remains::testing::handed_over(stage.workspace.store_path());
+    let handed_over = || removal::testing::handed_over(stage.workspace.store_path());
     let of_whole = {
         let interrupt = Interrupt::at_look(u64::MAX);
         let other = Stage::new(HASH);
         other.snapshot(&stopped_by(&interrupt)).unwrap();
-        let removed = remains::testing::handed_over(other.workspace.store_path());
+        let removed = removal::testing::handed_over(other.workspace.store_path());
         assert_eq!(removed, 0, "one that is not stopped removes nothing");
         interrupt.looks()
     };
@@ -610,7 +610,7 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
         };
         let snapshot = |op: &Operation| stage.backend.snapshot(op, &stage.workspace, &options);
         let snapshot = crate::trial::looked_at(look, snapshot).unwrap();
-        remains::wait_for_removals();
+        removal::wait_for_removals();
         let most = most.load(Ordering::Relaxed);
         assert!(
             most <= began_with + limit,

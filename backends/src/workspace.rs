@@ -22,7 +22,7 @@ use crate::kept_open::KeptOpen;
 use crate::lock::LockFile;
 use crate::lock_error::LockError;
 use crate::operation::Operation;
-use crate::remains::Remover;
+use crate::removal::Remover;
 use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
 

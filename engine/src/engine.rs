@@ -27,7 +27,7 @@ use crate::actors::{Artifacts, LiveRuns, Parts};
 use crate::blocking::Blocking;
 use crate::engine::options::EngineOptions;
 use crate::error::{Error, stopped};
-use crate::events::doorbell::Doorbell;
+use crate::events::notifier::Notifier;
 use crate::id::{EngineId, QuestionId, RunId, SessionId};
 use crate::options::{RunOptions, WorkspaceOptions};
 use crate::records::outcome::RunOutcome;
@@ -76,7 +76,7 @@ impl Engine {
         let (asked, id) = (options.clone(), engine_id.clone());
         let opened = blocking.run(move || open_state(&asked, &id)).await??;
 
-        let doorbell = Doorbell::new();
+        let notifier = Notifier::new();
         let (started, parts) = oneshot::channel();
         let make_parts = {
             let (settings, blocking) = (Arc::new(options.settings()), blocking.clone());
@@ -101,7 +101,7 @@ impl Engine {
         };
         let arguments = SupervisorArguments {
             log: opened.log,
-            doorbell,
+            notifier,
             parts: Box::new(make_parts),
             started,
         };

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::time::Duration;
 
+use stillframe_disk::deadline::Deadline;
 use stillframe_disk::lock;
 use stillframe_disk::operation::Operation;
-use stillframe_disk::patience::Patience;
 
 use super::disk::Directory;
 use crate::error::{PathError, StoreError};
@@ -26,7 +26,7 @@ impl StoreLock {
     pub(crate) fn acquire(root: &Directory, patience: Duration) -> Result<Self, StoreError> {
         // Opened anew each time, so that two threads exclude each other too.
         let mut file = root.lock_file(Self::FILE)?;
-        let is_ours = lock::lock_within(&Operation::unbounded(), &file, Patience::of(patience));
+        let is_ours = lock::lock_within(&Operation::unbounded(), &file, Deadline::after(patience));
         if !is_ours.map_err(PathError::at("lock", root.path_of(Self::FILE)))? {
             return Err(StoreError::Busy {
                 path: root.disk_path().to_owned(),

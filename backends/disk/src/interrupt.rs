@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_wishes_any_is_enough() {
+    fn of_several_interrupts_any_is_enough() {
         let [own, second, third] = [(); 3].map(|()| Interrupt::never());
         let all = own.clone().or(second.clone()).or(third.clone());
         assert_eq!(all.check(), Ok(()));

@@ -20,6 +20,7 @@ pub mod seeded;
 
 pub mod bulk;
 pub mod codec;
+pub mod deadline;
 pub mod descriptor;
 pub mod durable;
 pub mod faults;
@@ -30,9 +31,9 @@ pub mod note;
 pub mod operation;
 pub mod pace;
 pub mod parallel;
-pub mod patience;
+
 pub mod quota;
 pub mod regular_file;
-pub mod remains;
+pub mod removal;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;

@@ -16,8 +16,8 @@ use stillframe_model::error::PathError;
 use stillframe_model::lock_error::LockError;
 use stillframe_model::path::printable_bytes;
 
+use crate::deadline::Deadline;
 use crate::operation::Operation;
-use crate::patience::Patience;
 use crate::regular_file::open_regular;
 
 /// Takes the lock on a file, and says whether it has it; `false`: somebody else has.
@@ -30,13 +30,13 @@ pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// As [`try_lock`], as long as there is patience.
-pub fn lock_within(op: &Operation, file: impl AsFd, patience: Patience) -> io::Result<bool> {
+/// As [`try_lock`], until the deadline.
+pub fn lock_within(op: &Operation, file: impl AsFd, deadline: Deadline) -> io::Result<bool> {
     loop {
         if try_lock(file.as_fd())? {
             return Ok(true);
         }
-        if !patience.pause(op) {
+        if !deadline.pause(op) {
             return Ok(false);
         }
     }
@@ -88,18 +88,18 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Waits at most `patience`. `what` is for the message.
+    /// Waits at most `timeout`. `what` is for the message.
     pub fn acquire(
         op: &Operation,
         path: &Path,
         what: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, LockError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = open_regular(options.mode(0o600), path)
             .map_err(PathError::at("open the lock file", path))?;
-        let is_ours = lock_within(op, &file, Patience::of(patience));
+        let is_ours = lock_within(op, &file, Deadline::after(timeout));
         if !is_ours.map_err(PathError::at("lock", path))? {
             return Err(LockError::Busy {
                 what: what.to_owned(),

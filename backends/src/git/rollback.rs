@@ -44,6 +44,7 @@ use self::sight::Sight;
 use self::staged::give_objects_back;
 use super::directory::{Create, open_below, open_directory, read_file};
 use crate::codec;
+use crate::deadline::Deadline;
 use crate::descriptor;
 use crate::durable::make_private;
 use crate::error::{ErrorKind, PathError, chain, printable};
@@ -59,7 +60,6 @@ use crate::identity::KnownDirectory;
 use crate::lock::LockFile;
 use crate::operation::Operation;
 use crate::path::RelPath;
-use crate::patience::Patience;
 use crate::purge::Purged;
 use crate::record::{GitState, Record};
 use crate::repository_changes::RepositoryProblem;
@@ -224,7 +224,7 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
         Decision::Goes { operation, notes } => (operation, notes),
     };
     let lock = lock_repository(op, request.state, &found.common_dir, request.patience)?;
-    let patience = Patience::of(request.patience);
+    let deadline = Deadline::after(request.patience);
     let (history, unread) = kept_history(request);
     let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
@@ -234,7 +234,7 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
             Err(Stays::Moved(HeadMoved::of_head(&after.head, &found.head)))
         };
         // Whoever held a lock may have moved what it is for: then all is looked at again.
-        if went.is_err() || plan.wait_for_refs(op, found, patience)? == Waited::No {
+        if went.is_err() || plan.wait_for_refs(op, found, deadline)? == Waited::No {
             break (plan, went);
         }
     };
@@ -242,10 +242,10 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
     let mut index = IndexBytes::default();
     match went {
         Ok(_) => {
-            index = plan.put_index_back(op, request, found, after, patience)?;
+            index = plan.put_index_back(op, request, found, after, deadline)?;
             plan.notes.extend(index.stays.clone());
             plan.notes.extend(notes);
-            plan.put_operation_back(op, request, found, operation, &mut index.comes, patience)?;
+            plan.put_operation_back(op, request, found, operation, &mut index.comes, deadline)?;
         }
         Err(Stays::NoRoom(problem)) => return Ok(Prepared::nothing(problem)),
         Err(Stays::Moved(moved)) if request.keeps_edits => plan.note(
@@ -790,7 +790,7 @@ impl RepositoryPlan {
         &self,
         op: &Operation,
         found: &FoundRepository,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<Waited, RestoreError> {
         let tags = self.tags.iter().map(|(name, _)| name.as_str());
         let branches = self.branches.iter().map(|branch| branch.name.as_str());
@@ -805,7 +805,7 @@ impl RepositoryPlan {
                 .ok()
                 .and_then(|fd| open_below(op, fd.as_fd(), above, Create::No).ok().flatten());
             if let Some(opened) = opened
-                && wait_for_lock(op, opened.as_fd(), leaf, &directory.join(above), patience)?
+                && wait_for_lock(op, opened.as_fd(), leaf, &directory.join(above), deadline)?
                     == Waited::Yes
             {
                 waited = Waited::Yes;
@@ -821,7 +821,7 @@ impl RepositoryPlan {
         request: &Request<'_>,
         found: &FoundRepository,
         after: &GitState,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<IndexBytes, RestoreError> {
         let read = open_directory(&found.git_dir).and_then(|git_dir| {
             let bytes = read_file(git_dir.as_fd(), b"index", MAX_INDEX_BYTES, &found.git_dir)?;
@@ -855,7 +855,7 @@ impl RepositoryPlan {
                 });
             }
         }
-        wait_for_lock(op, git_dir.as_fd(), "index", &found.git_dir, patience)?;
+        wait_for_lock(op, git_dir.as_fd(), "index", &found.git_dir, deadline)?;
         let Some(bytes) = wanted else {
             let to = IndexGoal::Remove;
             self.index = Some(IndexMove { from, to });
@@ -878,7 +878,7 @@ impl RepositoryPlan {
         found: &FoundRepository,
         mut operation: OperationMove,
         staged: &mut Option<Vec<u8>>,
-        patience: Patience,
+        deadline: Deadline,
     ) -> Result<(), RestoreError> {
         if operation.is_empty() {
             return Ok(());
@@ -914,7 +914,7 @@ impl RepositoryPlan {
                     opened.as_fd(),
                     name,
                     &found.git_dir.join(above),
-                    patience,
+                    deadline,
                 )?;
             }
         }
@@ -1012,13 +1012,13 @@ pub(super) fn wait_for_lock(
     directory: BorrowedFd<'_>,
     name: &str,
     at: &Path,
-    patience: Patience,
+    deadline: Deadline,
 ) -> Result<Waited, RestoreError> {
     let lock = format!("{name}.lock");
     let mut waited = Waited::No;
     while descriptor::lstat_at(directory, lock.as_bytes()).is_ok() {
         waited = Waited::Yes;
-        if !patience.pause(op) {
+        if !deadline.pause(op) {
             return Err(RestoreError::Busy {
                 what: printable(&at.join(&lock)),
                 holder: FOREIGN_HOLDER.to_owned(),

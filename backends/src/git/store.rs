@@ -64,7 +64,7 @@ use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::store_error::StoreError;
 use crate::tree::{Change, Entry, EntryKind};
 
-use complete::Standing;
+use complete::LastPublished;
 use vouched::Vouched;
 
 pub(crate) use complete::Names;
@@ -126,7 +126,7 @@ pub(crate) struct Store {
     /// Where in the set the last object was found: the next one is likely to be there too.
     last_hit: AtomicUsize,
     bases: DeltaBases,
-    standing: Mutex<Option<Arc<Standing>>>,
+    last_published: Mutex<Option<Arc<LastPublished>>>,
     vouched: Mutex<Vouched>,
     /// The indexes of packs that are known to be damaged.
     doubted: Mutex<HashSet<PathBuf>>,
@@ -248,7 +248,7 @@ impl Store {
             packs: Mutex::default(),
             last_hit: AtomicUsize::new(0),
             bases: DeltaBases::default(),
-            standing: Mutex::default(),
+            last_published: Mutex::default(),
             vouched: Mutex::default(),
             doubted: Mutex::default(),
             has_new_loose: AtomicBool::new(false),
@@ -590,7 +590,7 @@ impl Store {
         self.remember(&record.snapshot.id, &made, shortcut);
         self.refs.note_last(op, &made, before.as_ref());
         self.came_in().clear();
-        self.note_standing(made, stored, staged);
+        self.note_published(made, stored, staged);
         let mut snapshot = record.snapshot;
         snapshot.reference = commit.to_string();
         Ok(snapshot)
@@ -1596,11 +1596,12 @@ mod tests {
         assert!(is_corrupt(&publish(false)), "nobody has it");
         let second = publish(true).unwrap();
         assert_eq!(
-            test.store.standing_staged(&Operation::unbounded()),
+            test.store.last_published_staged(&Operation::unbounded()),
             [staged]
         );
         assert_eq!(
-            test.reopened().standing_staged(&Operation::unbounded()),
+            test.reopened()
+                .last_published_staged(&Operation::unbounded()),
             [staged]
         );
         let third = publish(false).unwrap();
@@ -1610,7 +1611,10 @@ mod tests {
             .forget(&Operation::unbounded(), &[second.id, third.id])
             .unwrap();
         other.collect(&Operation::unbounded()).unwrap();
-        assert_eq!(test.store.standing_staged(&Operation::unbounded()), []);
+        assert_eq!(
+            test.store.last_published_staged(&Operation::unbounded()),
+            []
+        );
         assert!(is_corrupt(&publish(false)), "it was collected");
         publish(true).unwrap();
         test.fsck();

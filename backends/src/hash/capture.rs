@@ -23,7 +23,7 @@ use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::{RECORD_VERSION, Record};
-use crate::remains;
+use crate::removal;
 use crate::restore::{Captured, Publish};
 use crate::retain::RetainContent;
 use crate::search::Search;
@@ -125,7 +125,7 @@ impl Request<'_> {
     /// Captures, and publishes if that is wanted.
     pub(super) fn carry_out(&self) -> Result<HashCapture, SnapshotError> {
         // What is about to go is neither counted nor relied on.
-        remains::wait_for(self.op, self.workspace.store_path())?;
+        removal::wait_for(self.op, self.workspace.store_path())?;
         let op = &self.op.within(self.options.quota(self.op, self.workspace)?);
         let within = Request { op, ..*self };
         let captured = within.captured();

@@ -17,12 +17,12 @@ use crate::durable::make_private;
 use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::{PathError, printable};
 use crate::git::{ObjectHasher, ObjectKind};
-use crate::hash::limit::{Limit, Room};
+use crate::hash::limit::{Limit, Share};
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::purge::{Proof, Purged};
 use crate::regular_file::open_regular;
-use crate::remains::Remover;
+use crate::removal::Remover;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
@@ -531,12 +531,12 @@ impl<'a> HashSink<'a> {
         Ok(hasher.digest().map(ContentId::Blake3))
     }
 
-    /// Takes content for which there is room; it has `size` bytes, or nothing of it is kept.
+    /// Takes content for which there is share; it has `size` bytes, or nothing of it is kept.
     fn take(
         &self,
         size: u64,
         content: &mut dyn Content,
-        room: Option<Room<'_>>,
+        share: Option<Share<'_>>,
     ) -> Result<Option<ContentId>, SinkError> {
         let Some(store) = self.store else {
             return self.hash(size, content);
@@ -555,8 +555,8 @@ impl<'a> HashSink<'a> {
             let mut all = self.staged();
             if all.digests.insert(digest) {
                 all.files.push((staged.close(), digest));
-                if let Some(room) = room {
-                    room.keep();
+                if let Some(share) = share {
+                    share.keep();
                 }
             }
         }
@@ -581,7 +581,7 @@ impl<'a> HashSink<'a> {
         Ok(shares)
     }
 
-    /// Content for which there is no room: it must be there already, or else the limit is passed.
+    /// Content for which there is no share: it must be there already, or else the limit is passed.
     fn take_known(
         &self,
         limit: &Limit,
@@ -613,8 +613,8 @@ impl<'a> HashSink<'a> {
         let Some(limit) = self.limit else {
             return self.take(size, content, None);
         };
-        match limit.room_for(size) {
-            Some(room) => self.take(size, content, Some(room)),
+        match limit.share(size) {
+            Some(share) => self.take(size, content, Some(share)),
             None => self.take_known(limit, size, content),
         }
     }

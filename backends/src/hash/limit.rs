@@ -19,9 +19,9 @@ struct Used {
     is_passed: bool,
 }
 
-/// Room for content that is being written. Dropping it gives the room back.
+/// Share for content that is being written. Dropping it gives the room back.
 #[derive(Debug)]
-pub(crate) struct Room<'a> {
+pub(crate) struct Share<'a> {
     limit: &'a Limit,
     bytes: u64,
 }
@@ -39,9 +39,9 @@ impl Limit {
         self.max_bytes
     }
 
-    /// Room for so many bytes; `None`: there is none beside what is kept. Waits while that depends on
+    /// Share for so many bytes; `None`: there is none beside what is kept. Waits while that depends on
     /// what others write, so nobody may ask who has some.
-    pub(crate) fn room_for(&self, bytes: u64) -> Option<Room<'_>> {
+    pub(crate) fn share(&self, bytes: u64) -> Option<Share<'_>> {
         let mut used = self.used();
         loop {
             let kept = used.kept_bytes.saturating_add(bytes);
@@ -50,14 +50,14 @@ impl Limit {
             }
             if kept.saturating_add(used.written_bytes) <= self.max_bytes {
                 used.written_bytes += bytes;
-                return Some(Room { limit: self, bytes });
+                return Some(Share { limit: self, bytes });
             }
             let waited = self.settled.wait(used);
             used = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Says that there was something new for which there was no room.
+    /// Says that there was something new for which nothing of the limit was left.
     pub(crate) fn pass(&self) {
         self.used().is_passed = true;
     }
@@ -71,14 +71,14 @@ impl Limit {
     }
 }
 
-impl Room<'_> {
+impl Share<'_> {
     /// What was written stays.
     pub(crate) fn keep(self) {
         self.limit.used().kept_bytes += self.bytes;
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for Share<'_> {
     fn drop(&mut self) {
         self.limit.used().written_bytes -= self.bytes;
         self.limit.settled.notify_all();
@@ -92,28 +92,28 @@ mod tests {
     #[test]
     fn what_is_not_kept_leaves_its_room_to_others() {
         let limit = Limit::of(10);
-        let first = limit.room_for(6).unwrap();
-        limit.room_for(4).unwrap().keep();
-        assert!(limit.room_for(7).is_none(), "beside what is kept");
+        let first = limit.share(6).unwrap();
+        limit.share(4).unwrap().keep();
+        assert!(limit.share(7).is_none(), "beside what is kept");
         drop(first);
-        limit.room_for(6).unwrap().keep();
-        assert!(limit.room_for(1).is_none());
-        limit.room_for(0).unwrap();
+        limit.share(6).unwrap().keep();
+        assert!(limit.share(1).is_none());
+        limit.share(0).unwrap();
         assert!(!limit.is_passed());
     }
 
     #[test]
     fn who_may_yet_have_room_waits_for_it() {
         let limit = Limit::of(10);
-        let written = limit.room_for(6).unwrap();
+        let written = limit.share(6).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| limit.room_for(6).map(Room::keep).is_some());
+            let waits = scope.spawn(|| limit.share(6).map(Share::keep).is_some());
             drop(written);
             assert!(waits.join().unwrap());
         });
-        let written = limit.room_for(4).unwrap();
+        let written = limit.share(4).unwrap();
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| limit.room_for(3).is_some());
+            let waits = scope.spawn(|| limit.share(3).is_some());
             written.keep();
             assert!(!waits.join().unwrap(), "it was needed");
         });

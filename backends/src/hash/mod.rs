@@ -48,7 +48,7 @@ use crate::purge::{
 };
 use crate::read_error::ReadError;
 use crate::record::Record;
-use crate::remains;
+use crate::removal;
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     self, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
@@ -683,7 +683,7 @@ impl Backend for HashBackend {
     }
 
     fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
-        remains::wait_for(op, workspace.store_path())?;
+        removal::wait_for(op, workspace.store_path())?;
         area::reap_leftovers(op, workspace.store_path()).map_err(StoreError::from)?;
         let store = HashStore::of(workspace);
         let before = store.bytes()?;
@@ -722,7 +722,7 @@ impl Backend for HashBackend {
         contents: &[FoundContent],
         at: Timestamp,
     ) -> Result<Proof, PurgeError> {
-        remains::wait_for(op, workspace.store_path()).map_err(StoreError::from)?;
+        removal::wait_for(op, workspace.store_path()).map_err(StoreError::from)?;
         let purged = Purged::note(op, workspace, contents, at)?;
         for cache in [HASH_STAT_CACHE, CONTENT_STAT_CACHE] {
             durable::remove_file(op, &workspace.store_path().join(cache))?;

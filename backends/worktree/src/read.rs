@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_stop_does_not_wait_for_the_end_of_a_large_file() {
+    fn a_cancellation_does_not_wait_for_the_end_of_a_large_file() {
         let directory = tempfile::tempdir().unwrap();
         let large = File::create(directory.path().join("large")).unwrap();
         large.set_len(1 << 40).unwrap();

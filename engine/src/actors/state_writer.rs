@@ -8,8 +8,8 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::events::doorbell::Doorbell;
 use crate::events::event::Event;
+use crate::events::notifier::Notifier;
 use crate::state::StateStore;
 use crate::state::change::Change;
 use crate::state::error::StateError;
@@ -39,7 +39,7 @@ pub(crate) enum StateWriterMessage {
 pub(crate) struct StateWriterArguments {
     pub(crate) log: LogOnDemand,
     /// Rung after every commit with events.
-    pub(crate) doorbell: Doorbell,
+    pub(crate) notifier: Notifier,
 }
 
 pub(crate) struct StateWriterState {
@@ -129,13 +129,13 @@ struct Job {
 #[derive(Clone)]
 pub(crate) struct StateWriter {
     actor: ActorRef<StateWriterMessage>,
-    doorbell: Doorbell,
+    notifier: Notifier,
 }
 
 impl StateWriter {
-    /// The handle of `actor`, which rings `doorbell`.
-    pub(crate) fn new(actor: ActorRef<StateWriterMessage>, doorbell: Doorbell) -> Self {
-        Self { actor, doorbell }
+    /// The handle of `actor`, which rings `notifier`.
+    pub(crate) fn new(actor: ActorRef<StateWriterMessage>, notifier: Notifier) -> Self {
+        Self { actor, notifier }
     }
 
     /// Writes `changes`, all or none; answers with the events among them, as they are kept.
@@ -167,8 +167,8 @@ impl StateWriter {
     }
 
     /// Rung once events are committed, by this engine or another.
-    pub(crate) fn doorbell(&self) -> &Doorbell {
-        &self.doorbell
+    pub(crate) fn notifier(&self) -> &Notifier {
+        &self.notifier
     }
 
     /// The actor, to be told apart from others.
@@ -182,14 +182,14 @@ fn lost() -> Error {
 }
 
 /// Does job after job until the queue is closed, and looks between them for what others wrote.
-fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, doorbell: &Doorbell) {
+fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, notifier: &Notifier) {
     let mut looked = Instant::now();
     loop {
         let job = jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed()));
         if let Ok(job) = job {
             let result = log.commit(&job.changes);
             if let Ok(events) = &result {
-                doorbell.ring(events);
+                notifier.notify(events);
             }
             // The asker may have left; what is written is written.
             let _ = job.reply.send(result);
@@ -198,8 +198,8 @@ fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, doorbell: &Doorbell)
         }
         if looked.elapsed() >= LOOK_EVERY {
             // Who cannot be told of an error here finds it when reading.
-            if doorbell.is_heard() && log.is_changed_by_others().unwrap_or(true) {
-                doorbell.ring_all();
+            if notifier.has_subscribers() && log.is_changed_by_others().unwrap_or(true) {
+                notifier.notify_all();
             }
             looked = Instant::now();
         }
@@ -230,7 +230,7 @@ impl Actor for StateWriterActor {
     ) -> Result<Self::State, ActorProcessingErr> {
         let (queue, jobs) = mpsc::channel::<Job>();
         let (done, is_done) = oneshot::channel();
-        let StateWriterArguments { log, doorbell } = arguments;
+        let StateWriterArguments { log, notifier } = arguments;
         thread::Builder::new()
             .name("stillframe-state".to_owned())
             .spawn(move || {
@@ -240,7 +240,7 @@ impl Actor for StateWriterActor {
                 };
                 // It is closed before the end is told.
                 let mut log = log;
-                write(&mut log, &jobs, &doorbell);
+                write(&mut log, &jobs, &notifier);
             })?;
         Ok(StateWriterState {
             queue: Some(queue),

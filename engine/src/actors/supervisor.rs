@@ -14,7 +14,7 @@ use super::state_writer::{LogOnDemand, StateWriter, StateWriterActor, StateWrite
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
 use super::{OVER, Parts, Reply, STOP_PATIENCE, spawn};
 use crate::error::Error;
-use crate::events::doorbell::Doorbell;
+use crate::events::notifier::Notifier;
 use crate::id::SessionId;
 
 /// How often a child may be started again within [`RESTART_WINDOW`]. One that fails at once would
@@ -48,7 +48,7 @@ pub(crate) enum SupervisorMessage {
 /// What the supervisor starts with.
 pub(crate) struct SupervisorArguments {
     pub(crate) log: LogOnDemand,
-    pub(crate) doorbell: Doorbell,
+    pub(crate) notifier: Notifier,
     /// Makes the parts once the state writer is there.
     pub(crate) parts: Box<dyn FnOnce(StateWriter) -> Parts + Send>,
     /// Gets a copy of them.
@@ -204,10 +204,10 @@ impl Actor for SupervisorActor {
     ) -> Result<Self::State, ActorProcessingErr> {
         let writer_arguments = StateWriterArguments {
             log: arguments.log,
-            doorbell: arguments.doorbell.clone(),
+            notifier: arguments.notifier.clone(),
         };
         let writer = spawn(StateWriterActor, writer_arguments, myself.get_cell()).await?;
-        let writer = StateWriter::new(writer, arguments.doorbell);
+        let writer = StateWriter::new(writer, arguments.notifier);
         let parts = (arguments.parts)(writer);
         // Whoever starts an engine waits for them.
         let _ = arguments.started.send(parts.clone());

@@ -22,8 +22,8 @@ use crate::upkeep::gc::{self, GcOutcome, RemovalOutcome};
 use crate::upkeep::purge::{self, PurgeOutcome, PurgePlan};
 use crate::upkeep::retention::{self, RetentionOutcome};
 use crate::upkeep::verify::{self, VerifyOutcome};
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
-use crate::workspace::wish::Wish;
 use crate::workspace::{adoption, backends, compare, turn};
 
 impl Engine {
@@ -35,7 +35,7 @@ impl Engine {
         let core = self.core.clone();
         self.core
             .operation(async move {
-                let wish = Wish::of(&core, &opened.options);
+                let cancel = Cancellation::of(&core, &opened.options);
                 let is_writable = core.parts.state_dir.is_writable();
                 let adopted = match is_writable {
                     true => adopt(&core, &opened, core.parts.settings.lock_patience).await,
@@ -46,7 +46,7 @@ impl Engine {
                     Err(e) if e.kind() == ErrorKind::Corrupt => {}
                     adopted => adopted?,
                 }
-                let op = wish.operation();
+                let op = cancel.operation();
                 let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
                 let prove = move || verify::logged(&op, &parts, &workspace);
                 let mut found = core.parts.blocking.run(prove.clone()).await?;
@@ -64,14 +64,14 @@ impl Engine {
                 found.store.extend(verify::artifact_store(&core).await?);
                 let artifacts = tokio::select! {
                     artifacts = verify::artifacts(&core) => artifacts?,
-                    () = wish.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),
+                    () = cancel.told() => return Err(Error::new(ErrorKind::Cancelled, "cancelled")),
                 };
                 Ok(VerifyOutcome {
                     adopted: core.parts.adopted.take(opened.workspace.id()),
                     snapshots: found.snapshots,
                     artifacts,
                     store: found.store,
-                    log: verify::log(&core, &wish).await?,
+                    log: verify::log(&core, &cancel).await?,
                 })
             })
             .await
@@ -346,12 +346,12 @@ async fn why(
 ) -> Result<Why, Error> {
     let parts = core.parts.clone();
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     let Some(text) = snapshot else {
         let patience = parts.settings.lock_patience;
         let what = "a question";
-        return turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+        return turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
             let backend = opened.detect(&parts)?;
             let session_id = SessionId::of_workspace(locked.id());
             let label = stillframe_backends::Label::MANUAL;

@@ -3,5 +3,5 @@
 //! It knows ids and failures alone.
 
 pub(crate) mod data;
-pub(crate) mod doorbell;
 pub(crate) mod event;
+pub(crate) mod notifier;

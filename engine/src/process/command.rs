@@ -387,7 +387,7 @@ const EXIT_NOT_EXECUTABLE: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
 
 /// How long a command may take to end after another signal than SIGTERM, before that: an
-/// interactive one may take a first SIGINT for the wish to stop what it is about alone.
+/// interactive one may take a first SIGINT to stop what it is at alone.
 const END_GRACE: Duration = Duration::from_millis(1_500);
 
 /// How long a command may take to clean up after SIGTERM, before SIGKILL. Both together are less

@@ -16,7 +16,7 @@ use crate::records::session::SessionEvent;
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::lock::RunLock;
 use crate::run::owner::{self, has_owner};
-use crate::run::recorded::{Recorded, Standing, recorded};
+use crate::run::recorded::{Claim, Recorded, recorded};
 use crate::run::settle::{self, Settled};
 use crate::state::change::Change;
 use crate::state::error::StateError;
@@ -72,9 +72,8 @@ pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
 /// `None`: whoever has the run was asked; otherwise the run, which is cancelled.
 async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
     let mut found = recorded(core, run_id).await?;
-    let is_stranded = |found: &Recorded| {
-        found.standing() == Standing::Claimable && !found.row.status.is_at_rest()
-    };
+    let is_stranded =
+        |found: &Recorded| found.claim() == Claim::Claimable && !found.row.status.is_at_rest();
     let mut is_left = false;
     if let Some(stranded) = found.clone().filter(is_stranded) {
         is_left = has_its_workspace(core, &stranded.row).await?
@@ -88,7 +87,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
     // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of it there.
-    if found.standing() == Standing::Held || is_left {
+    if found.claim() == Claim::Held || is_left {
         return ask_its_owner(core, &found.row).await.map(|()| None);
     }
     let failure = Failure::new(

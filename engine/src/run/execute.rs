@@ -39,7 +39,7 @@ use crate::records::step::milliseconds;
 use crate::run::closing::Closing;
 use crate::run::heartbeat::{self, new_lease};
 use crate::run::lock::{self, RunLock};
-use crate::run::recorded::{self, Recorded, Standing};
+use crate::run::recorded::{self, Claim, Recorded};
 use crate::run::{settle, stored};
 use crate::state::change::Change;
 use crate::state::error::StateError;
@@ -126,11 +126,11 @@ pub(crate) async fn execute(
     if let Some(recorded) = &recorded {
         // Whoever named no session looked for one before somebody else began the run.
         let is_anothers = recorded.row.session_id != *session_id;
-        if is_anothers && (options.own_session || recorded.standing() == Standing::Held) {
+        if is_anothers && (options.own_session || recorded.claim() == Claim::Held) {
             return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
         }
         recorded::check_session(&recorded.row, session_id)?;
-        if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
+        if matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
         }
     }
@@ -153,7 +153,7 @@ pub(crate) async fn execute(
         options.resumable |= recorded.row.begun_as().resumable;
         let opened = workspace.as_ref().map(|place| &place.opened);
         recorded::check_workspace(&recorded.row, opened)?;
-        if recorded.standing() == Standing::Held {
+        if recorded.claim() == Claim::Held {
             return Err(recorded.held().in_run(run_id));
         }
     }
@@ -355,7 +355,7 @@ impl RunTask {
         let recorded = recorded::recorded(&self.core, &self.run_id)
             .await?
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
-        if matches!(recorded.standing(), Standing::Ended | Standing::Waiting) {
+        if matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(&self.core, recorded.row, &self.options).await;
         }
         if !recorded.row.status.is_at_rest() {
@@ -625,7 +625,7 @@ impl RunTask {
             }
         };
         match before {
-            // Also when the capture was faster than the wish to stop.
+            // Also when the capture was faster than the cancellation.
             _ if is_stopped() => Err(NotStarted::Cancelled),
             Ok(before) => match refuse_where_none_was_kept(&place, &before) {
                 Ok(()) => Ok((Some(lock), Some(before))),

@@ -30,7 +30,7 @@ pub(crate) struct Recorded {
 
 /// What it means to start a run whose id is on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Claim {
     /// It has ended: the answer is what is on record.
     Ended,
     /// It can be gone on with.
@@ -43,14 +43,14 @@ pub(crate) enum Standing {
 
 impl Recorded {
     /// What it means to start the run again.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn claim(&self) -> Claim {
         match self.row.status {
-            status if status.is_terminal() => Standing::Ended,
-            RunStatus::WaitingForInput if !self.open.is_empty() => Standing::Waiting,
+            status if status.is_terminal() => Claim::Ended,
+            RunStatus::WaitingForInput if !self.open.is_empty() => Claim::Waiting,
             // Whoever had it has given it up.
-            status if status.is_at_rest() => Standing::Claimable,
-            _ if self.is_free => Standing::Claimable,
-            _ => Standing::Held,
+            status if status.is_at_rest() => Claim::Claimable,
+            _ if self.is_free => Claim::Claimable,
+            _ => Claim::Held,
         }
     }
 
@@ -73,8 +73,8 @@ impl Recorded {
 
     /// What somebody is told who was about to begin a run that another began first.
     pub(crate) fn begun_meanwhile(&self) -> Error {
-        match self.standing() {
-            Standing::Held => self.held(),
+        match self.claim() {
+            Claim::Held => self.held(),
             _ => Error::new(
                 ErrorKind::Busy,
                 format!(
@@ -129,7 +129,7 @@ pub(crate) async fn recorded_when_settled(
     let deadline = Instant::now() + core.parts.settings.lock_patience.min(MAX_PATIENCE);
     loop {
         let found = recorded(core, id).await?;
-        let held = found.as_ref().filter(|f| f.standing() == Standing::Held);
+        let held = found.as_ref().filter(|f| f.claim() == Claim::Held);
         let Some(held) = held.filter(|_| Instant::now() < deadline) else {
             return Ok(found);
         };

@@ -6,8 +6,8 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::options::CopyRequest;
 use crate::state::{StateStore, snapshot_name};
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
-use crate::workspace::wish::Wish;
 use crate::workspace::{backends, turn};
 
 /// Puts what the snapshot of this name has into a directory.
@@ -19,7 +19,7 @@ pub(crate) async fn copy(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
+    let cancel = Cancellation::of(core, &opened.options);
     let named = {
         let (text, workspace) = (request.snapshot, workspace.clone());
         let find = move |store: &dyn StateStore| {
@@ -28,11 +28,18 @@ pub(crate) async fn copy(
         parts.reader.read_with(find).await?.snapshot
     };
     let options = CopyOptions::to(request.to).paths(request.paths);
-    let op = wish.operation();
+    let op = cancel.operation();
     // No clean-up takes meanwhile what is read.
-    turn::work_while_wanted(core, &workspace, "a copy", patience, &wish, move |locked| {
-        let backend = backends::backend_of(&parts, named.backend)?;
-        Ok(backend.copy(&op, locked, &named, &options)?)
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        "a copy",
+        patience,
+        &cancel,
+        move |locked| {
+            let backend = backends::backend_of(&parts, named.backend)?;
+            Ok(backend.copy(&op, locked, &named, &options)?)
+        },
+    )
     .await
 }

@@ -29,10 +29,10 @@ use crate::session::stream::EventStream;
 use crate::session::{copy, undo};
 use crate::state::snapshot_name;
 use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::capture::{self, NOW};
 use crate::workspace::opened::{self, Opened};
 use crate::workspace::restore::{self, Restoring};
-use crate::workspace::wish::Wish;
 use crate::workspace::{backends, compare, turn};
 
 /// The most bytes of a label that the host chooses: a line, not a document.
@@ -178,11 +178,11 @@ impl SessionManager {
             .operation(async move {
                 let parts = core.parts.clone();
                 let patience = parts.settings.lock_patience;
-                let wish = Wish::of(&core, &opened.options);
-                let op = wish.operation();
+                let cancel = Cancellation::of(&core, &opened.options);
+                let op = cancel.operation();
                 let workspace = opened.workspace.clone();
                 let what = "a plan";
-                turn::work_while_wanted(&core, &workspace, what, patience, &wish, move |locked| {
+                turn::cancellable(&core, &workspace, what, patience, &cancel, move |locked| {
                     let (target, backend) = target(&parts, locked, &request.snapshot)?;
                     let mut guard =
                         opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
@@ -414,12 +414,12 @@ async fn take(
 ) -> Result<TakenSnapshot, Error> {
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     let workspace = opened.workspace.clone();
     let backend = detect(core, &opened).await?;
     let what = "a snapshot";
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         parts.reserve.check_if_lent(what)?;
         let options = opened.snapshot_options(&parts, label, &session_id, None);
         match skipping {
@@ -499,8 +499,8 @@ async fn diff(
             })
             .await??
     };
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     let options = request.options;
     if let (Some(from), Some(to)) = &stored {
         let (from, to) = (from.clone(), to.clone());
@@ -517,7 +517,7 @@ async fn diff(
     let patience = parts.settings.lock_patience;
     let now_workspace = workspace.clone();
     let what = "a comparison";
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         let backend = match kind {
             Some(kind) => backends::backend_of(&parts, kind)?,
             None => opened.detect(&parts)?,
@@ -583,12 +583,12 @@ async fn restore(
             .snapshot
             .id
     };
-    let wish = Wish::of(core, &opened.options);
+    let cancel = Cancellation::of(core, &opened.options);
     let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking);
-    let lock = wish.wait_for(lock, "waiting for the workspace").await?;
-    let op = wish.operation();
+    let lock = cancel.wait_for(lock, "waiting for the workspace").await?;
+    let op = cancel.operation();
     let what = "a restore";
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         let _lock = lock;
         let (target, backend) = target(&parts, locked, named.as_str())?;
         // Each is a snapshot of its own, by its own id.

@@ -77,12 +77,12 @@ impl fmt::Debug for EventStream {
 /// Reads batch after batch for as long as somebody takes them.
 async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event, Error>>) {
     let session_id = query.session_id.as_ref();
-    let mut doorbell = parts.writer.doorbell().listen(session_id);
+    let mut notifier = parts.writer.notifier().subscribe(session_id);
     let mut position = 0;
     let mut left = query.limit;
     while left != Some(0) {
         // Before reading, so that what is written meanwhile rings.
-        doorbell.mark_unchanged();
+        notifier.mark_unchanged();
         let has_stopped = parts.stopped.is_cancelled();
         let mut batch = query.clone();
         batch.limit = Some(left.map_or(BATCH, |left| left.min(BATCH)));
@@ -111,7 +111,7 @@ async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event
         }
         if is_end {
             tokio::select! {
-                rung = doorbell.changed() => {
+                rung = notifier.changed() => {
                     if rung.is_err() {
                         parts.stopped.cancelled().await;
                     }

@@ -22,9 +22,9 @@ use crate::records::run_row::RunRow;
 use crate::run::lock::RunLock;
 use crate::state::run_name::{find_run, find_run_in};
 use crate::state::{RunFilter, StateStore, snapshot_name};
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::{self, Opened};
 use crate::workspace::restore::{self, Restoring};
-use crate::workspace::wish::Wish;
 use crate::workspace::{backends, restore_record, turn};
 
 /// An undo, as far as it is known before anything is captured.
@@ -148,10 +148,10 @@ pub(crate) async fn plan(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     let what = "a plan";
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
         let undo = Undo::of(&parts, locked, request, guard)?;
         Ok(UndoPlan {
@@ -172,12 +172,12 @@ pub(crate) async fn undo(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
+    let cancel = Cancellation::of(core, &opened.options);
     let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking);
-    let lock = wish.wait_for(lock, "waiting for the workspace").await?;
-    let op = wish.operation();
+    let lock = cancel.wait_for(lock, "waiting for the workspace").await?;
+    let op = cancel.operation();
     let what = "an undo";
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         let _lock = lock;
         let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
         let undo = Undo::of(&parts, locked, request, guard)?;

@@ -25,9 +25,9 @@ use crate::state::{StateStore, snapshot_name};
 use crate::upkeep::claims::{Claim, Claims};
 use crate::upkeep::retention_rules::due;
 use crate::upkeep::verify::{self, unusable_artifacts};
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
 use crate::workspace::safety::{self, SafetyRefs};
-use crate::workspace::wish::Wish;
 use crate::workspace::{adoption, backends, turn};
 
 /// What a clean-up did.
@@ -77,9 +77,9 @@ pub(crate) async fn collect(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
+    let cancel = Cancellation::of(core, &opened.options);
     let what = "a clean-up";
-    let op = wish.operation();
+    let op = cancel.operation();
     let given_up = match options.forget_damaged {
         true => {
             // By such a one nobody gets as far as a clean-up.
@@ -93,7 +93,7 @@ pub(crate) async fn collect(
         }
         false => None,
     };
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         let mut outcome = clean_up(&op, &parts, locked, &options)?;
         outcome.journal_given_up = given_up;
         Ok(outcome)
@@ -124,10 +124,10 @@ pub(crate) async fn remove(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     let what = "a removal";
-    turn::work_while_wanted(core, &workspace, what, patience, &wish, move |locked| {
+    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
         remove_named(&op, &parts, locked, &names)
     })
     .await

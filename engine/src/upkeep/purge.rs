@@ -24,8 +24,8 @@ use crate::state::RunFilter;
 use crate::state::change::{Change, NewEvent};
 use crate::state::sqlite::DATABASE;
 use crate::upkeep::gc;
+use crate::workspace::cancellation::{self, Cancellation};
 use crate::workspace::opened::Opened;
-use crate::workspace::wish::{self, Wish};
 use crate::workspace::{adoption, backends, turn};
 
 /// What whoever waits for the workspace meanwhile is told.
@@ -99,8 +99,8 @@ pub(crate) async fn plan(
     target: PurgeTarget,
 ) -> Result<PurgePlan, Error> {
     let parts = core.parts.clone();
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     core.parts
         .blocking
         .run(move || search(&op, &parts, &opened.workspace, &target))
@@ -119,11 +119,11 @@ pub(crate) async fn purge(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    let wish = Wish::of(core, &opened.options);
-    let op = wish.operation();
+    let cancel = Cancellation::of(core, &opened.options);
+    let op = cancel.operation();
     let locking = RunLock::acquire(&workspace, WHAT, patience, &parts.blocking);
-    let lock = wish.wait_for(locking, "waiting for its turn").await?;
-    turn::work_while_wanted(core, &workspace, WHAT, patience, &wish, move |locked| {
+    let lock = cancel.wait_for(locking, "waiting for its turn").await?;
+    turn::cancellable(core, &workspace, WHAT, patience, &cancel, move |locked| {
         let _lock = lock;
         adoption::adopt(&op, &parts, locked, adoption::Untold::Tell)?;
         let plan = search(&op, &parts, locked, &target)?;
@@ -143,7 +143,7 @@ fn search(
 ) -> Result<PurgePlan, Error> {
     let looked = look(op, parts, workspace, target);
     // However deep it was noticed, this is what it means.
-    if let Some(refused) = wish::refusal(op, "it was searched for") {
+    if let Some(refused) = cancellation::refusal(op, "it was searched for") {
         return Err(refused);
     }
     let plan = looked?;

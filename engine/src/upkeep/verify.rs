@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
 use crate::workspace::backends;
-use crate::workspace::wish::Wish;
+use crate::workspace::cancellation::Cancellation;
 
 /// Whether everything that is kept is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -251,9 +251,9 @@ pub fn verify_without_log(
 }
 
 /// Compares everything in the log with its sums: what is damaged there.
-pub(crate) async fn log(core: &Core, wish: &Wish) -> Result<Option<Failure>, Error> {
+pub(crate) async fn log(core: &Core, cancel: &Cancellation) -> Result<Option<Failure>, Error> {
     let reading = core.parts.reader.read(|store| store.problems());
-    let problems = wish.wait_for(reading, "reading the log").await?;
+    let problems = cancel.wait_for(reading, "reading the log").await?;
     Ok((!problems.is_empty())
         .then(|| Failure::new(ErrorKind::Corrupt.as_str(), problems.join("; "))))
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod adoption;
 pub(crate) mod backends;
+pub(crate) mod cancellation;
 pub(crate) mod capture;
 pub(crate) mod compare;
 pub(crate) mod effects;
@@ -15,4 +16,3 @@ pub(crate) mod restore;
 pub(crate) mod restore_record;
 pub(crate) mod safety;
 pub(crate) mod turn;
-pub(crate) mod wish;

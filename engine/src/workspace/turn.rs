@@ -14,7 +14,7 @@ use crate::actors::workspace::{Job, Waiting, WorkspaceMessage};
 use crate::actors::{Parts, Ticket};
 use crate::blocking::StepLost;
 use crate::error::{Error, stopped};
-use crate::workspace::wish::{self, Wish};
+use crate::workspace::cancellation::{self, Cancellation};
 
 /// The longest that anybody waits for a lock. A patience without end has no deadline that a clock could
 /// show; a year is as good.
@@ -43,14 +43,14 @@ pub(crate) async fn work<T: Send + 'static>(
     .await
 }
 
-/// As [`work`], as long as that is wanted: whoever is told to stop waits for no turn any more, and work
-/// that has begun ends as soon as it looks.
-pub(crate) async fn work_while_wanted<T: Send + 'static>(
+/// As [`work`], until it is cancelled: then nobody waits for a turn any more, and work that has begun
+/// ends as soon as it asks.
+pub(crate) async fn cancellable<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,
     what: &'static str,
     patience: Duration,
-    wish: &Wish,
+    cancel: &Cancellation,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     in_turn(
@@ -58,8 +58,8 @@ pub(crate) async fn work_while_wanted<T: Send + 'static>(
         workspace,
         what,
         patience,
-        wish.operation(),
-        wish.told(),
+        cancel.operation(),
+        cancel.told(),
         work,
     )
     .await
@@ -115,7 +115,7 @@ async fn in_turn<T: Send + 'static>(
             },
             () = &mut told => {
                 if claim.take_back().is_some() {
-                    let refused = wish::refusal(&op, WAITING);
+                    let refused = cancellation::refusal(&op, WAITING);
                     return Err(refused.expect("who was told has cancelled it"));
                 }
             }
@@ -157,7 +157,7 @@ fn locked<T>(
 ) -> Result<T, Error> {
     parts.lock.note_workspace(workspace.disk_path())?;
     let locked = workspace.lock(op, patience);
-    let mut locked = match (locked, wish::refusal(op, WAITING)) {
+    let mut locked = match (locked, cancellation::refusal(op, WAITING)) {
         (Ok(locked), _) => locked,
         // Somebody has it, and it was not waited for to the end.
         (Err(e), Some(refused)) if e.kind() == ErrorKind::Busy => return Err(refused),

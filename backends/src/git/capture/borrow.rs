@@ -113,7 +113,7 @@ impl Setting<'_> {
         let Request { store, options, .. } = self.request;
         // Sorted.
         let seen = match believes {
-            true => store.standing_staged(self.request.op),
+            true => store.last_published_staged(self.request.op),
             false => Vec::new(),
         };
         let mut ids: Vec<ObjectId> = index::only_in_index(cache)

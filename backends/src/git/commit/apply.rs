@@ -8,10 +8,11 @@ use super::index::Follow;
 use super::message::subject;
 use super::objects::{CommitObject, RepositoryTrees};
 use super::repository_of;
-use super::settle::{Standing, settle};
+use super::settle::{Settled, settle};
 use super::sound::Sound;
 use super::tree_changes::{self, TreeChange, side_of};
 use crate::commit::{CommitError, CommitIntent, CommitOutcome};
+use crate::deadline::Deadline;
 use crate::error::printable;
 use crate::git::directory::{Create, open_below, open_directory};
 use crate::git::loose_writer::LooseWriter;
@@ -27,7 +28,6 @@ use crate::git::tree_lookup::TreeLookup;
 use crate::git::user_index::{self, MODE_SUBMODULE};
 use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
-use crate::patience::Patience;
 use crate::workspace::LockedWorkspace;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::EntryStat;
@@ -111,7 +111,7 @@ impl Hand<'_> {
         let (now, head_names) = self.position(op, &head)?;
         let sound = self.sound;
         match settle(op, self.repository, sound, now)? {
-            Standing::InPlace(commit) => {
+            Settled::InPlace(commit) => {
                 let finish = || {
                     if now == Some(sound.commit) {
                         self.log(op, head_names);
@@ -124,13 +124,13 @@ impl Hand<'_> {
                 finish().map_err(|error| incomplete(commit, error))?;
                 Ok(in_place(commit, true))
             }
-            Standing::Elsewhere => Ok(CommitOutcome::RefMoved {
+            Settled::Elsewhere => Ok(CommitOutcome::RefMoved {
                 reference: sound.intent.reference.clone(),
                 expected: sound.intent.parent.clone(),
                 found: now.map(|commit| commit.to_string()),
             }),
-            Standing::Open if self.aim == Aim::Adopt => Ok(CommitOutcome::NotMade),
-            Standing::Open => {
+            Settled::Open if self.aim == Aim::Adopt => Ok(CommitOutcome::NotMade),
+            Settled::Open => {
                 self.make(op, &head, head_names)?;
                 Ok(in_place(sound.commit, false))
             }
@@ -162,8 +162,8 @@ impl Hand<'_> {
         self.check_blobs(op, &changes)?;
         if head_names == HeadNames::It {
             let git_dir = self.repository.git_dir();
-            let patience = Patience::of(self.patience);
-            wait_for_lock(op, self.git_dir.as_fd(), "index", git_dir, patience)?;
+            let deadline = Deadline::after(self.patience);
+            wait_for_lock(op, self.git_dir.as_fd(), "index", git_dir, deadline)?;
         }
         self.write_commit(op)?;
         if let Err(error) = self.move_ref(op, head) {

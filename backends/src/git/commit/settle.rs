@@ -21,9 +21,9 @@ const MAX_CLOCK_SKEW: i64 = 24 * 60 * 60;
 /// is wrong, and far less than a history that is not the intent's has.
 const MAX_OLD_COMMITS: usize = 10_000;
 
-/// Where an intent stands.
+/// What became of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Settled {
     /// The ref is at the parent.
     Open,
     /// The ref is at this commit, or has gone on from it: that of the intent, or the same one made again.
@@ -32,21 +32,21 @@ pub(super) enum Standing {
     Elsewhere,
 }
 
-/// Says where an intent stands while its ref is at `now`.
+/// Says what became of an intent while its ref is at `now`.
 pub(super) fn settle(
     op: &Operation,
     repository: &UserRepository,
     sound: &Sound<'_>,
     now: Option<ObjectId>,
-) -> Result<Standing, CommitError> {
+) -> Result<Settled, CommitError> {
     if now == sound.parent {
-        return Ok(Standing::Open);
+        return Ok(Settled::Open);
     }
     let Some(tip) = now else {
-        return Ok(Standing::Elsewhere);
+        return Ok(Settled::Elsewhere);
     };
     if tip == sound.commit {
-        return Ok(Standing::InPlace(tip));
+        return Ok(Settled::InPlace(tip));
     }
     let wanted = trailers(&sound.intent.message);
     let mut old_commits = 0;
@@ -61,7 +61,7 @@ pub(super) fn settle(
             && commit.parents.iter().eq(sound.parent.iter())
             && trailers(&commit.message) == wanted;
         if is_same {
-            return Ok(Standing::InPlace(id));
+            return Ok(Settled::InPlace(id));
         }
         // Parents and trailers say whose it is, and no date does: that only ends the search.
         let is_old = commit.committed_at < sound.intent.time.saturating_sub(MAX_CLOCK_SKEW);
@@ -71,12 +71,12 @@ pub(super) fn settle(
         }
         for parent in commit.parents {
             if parent == sound.commit {
-                return Ok(Standing::InPlace(parent));
+                return Ok(Settled::InPlace(parent));
             }
             if Some(parent) != sound.parent && seen.len() < MAX_COMMITS && seen.insert(parent) {
                 waiting.push_back(parent);
             }
         }
     }
-    Ok(Standing::Elsewhere)
+    Ok(Settled::Elsewhere)
 }

@@ -16,12 +16,12 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::MAX_INDEX_BYTES;
+use crate::deadline::Deadline;
 use crate::descriptor::{self, Stat};
 use crate::error::{PathError, printable};
 use crate::git::directory::{give_to, read_file};
 use crate::git::put_error::PutError;
 use crate::operation::Operation;
-use crate::patience::Patience;
 
 /// What git adds to the name of a file for that of its lock.
 const LOCK_SUFFIX: &str = ".lock";
@@ -113,7 +113,7 @@ impl Locks<'_> {
         }
         place.unlink(op, &lock.evidence)?;
         self.write_evidence(op, place, &lock, new)?;
-        let patience = Patience::of(self.patience);
+        let deadline = Deadline::after(self.patience);
         loop {
             let linked = match op.before() {
                 Ok(()) => rustix::fs::linkat(
@@ -143,7 +143,7 @@ impl Locks<'_> {
                 Err(Errno::EXIST) if seeded_bug!("foreign-lock-deleted") => {
                     place.unlink(op, &lock.name)?;
                 }
-                Err(Errno::EXIST) if patience.pause(op) => {}
+                Err(Errno::EXIST) if deadline.pause(op) => {}
                 Err(errno) => {
                     // Nothing but our own file, which is of no use without the lock.
                     let _ = place.release(op, &lock.evidence);

@@ -27,9 +27,9 @@ pub(crate) struct Names {
 }
 
 /// A snapshot that was published, and that everything it names was there then. As long as its ref
-/// stands nobody takes any of it away.
+/// is there nobody takes any of it away.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct LastPublished {
     found: SnapshotRef,
     parts: StoredParts,
     /// The staged blobs, sorted and unique.
@@ -48,19 +48,22 @@ struct Found {
 impl Store {
     /// The staged blobs of the snapshot that was published last, sorted and unique: they were seen to be
     /// there. None if it cannot be read.
-    pub(crate) fn standing_staged(&self, op: &Operation) -> Vec<ObjectId> {
-        let standing = self.standing(op);
-        standing.map_or_else(Vec::new, |standing| standing.staged.clone())
+    pub(crate) fn last_published_staged(&self, op: &Operation) -> Vec<ObjectId> {
+        let last_published = self.last_published(op);
+        last_published.map_or_else(Vec::new, |last_published| last_published.staged.clone())
     }
 
     /// Notes a snapshot that was just published, so that the next one need not read it.
-    pub(super) fn note_standing(
+    pub(super) fn note_published(
         &self,
         found: SnapshotRef,
         parts: StoredParts,
         staged: Vec<ObjectId>,
     ) {
-        *self.standing.lock().expect("no panic while it is held") = Some(Arc::new(Standing {
+        *self
+            .last_published
+            .lock()
+            .expect("no panic while it is held") = Some(Arc::new(LastPublished {
             found,
             parts,
             staged,
@@ -90,23 +93,27 @@ impl Store {
         new_pack: Option<&Path>,
     ) -> Result<(), StoreError> {
         self.refresh()?;
-        let standing = self.standing(op);
-        let is_standing = |tree| standing.as_ref().is_some_and(|s| s.parts.worktree == tree);
+        let last_published = self.last_published(op);
+        let is_last_published = |tree| {
+            last_published
+                .as_ref()
+                .is_some_and(|s| s.parts.worktree == tree)
+        };
         let mut needed = own.to_vec();
         needed.extend(parts.index);
         needed.extend(parts.staged);
         let mut seen_staged: &[ObjectId] = &[];
         let goes_on = named.as_ref().is_some_and(|named| named.beyond.is_some());
         match named {
-            Some(Names { beyond, ids }) if beyond.is_none_or(is_standing) => {
+            Some(Names { beyond, ids }) if beyond.is_none_or(is_last_published) => {
                 needed.push(parts.worktree);
                 needed.extend(ids);
-                if let (Some(_), Some(standing)) = (beyond, &standing) {
-                    seen_staged = &standing.staged;
+                if let (Some(_), Some(last_published)) = (beyond, &last_published) {
+                    seen_staged = &last_published.staged;
                 }
             }
             _ => {
-                let known = standing.as_ref().map(|s| s.parts.worktree);
+                let known = last_published.as_ref().map(|s| s.parts.worktree);
                 self.look_through(op, parts.worktree, known, &mut needed)?;
             }
         }
@@ -128,19 +135,22 @@ impl Store {
 
     /// A snapshot that is known to be complete: the one that was published last, as far as this store
     /// knows. `None` if there is none that can be read, which proves nothing.
-    fn standing(&self, op: &Operation) -> Option<Arc<Standing>> {
-        let mut held = self.standing.lock().expect("no panic while it is held");
-        let stands = |known: &Arc<Standing>| {
+    fn last_published(&self, op: &Operation) -> Option<Arc<LastPublished>> {
+        let mut held = self
+            .last_published
+            .lock()
+            .expect("no panic while it is held");
+        let stands = |known: &Arc<LastPublished>| {
             let found = self.refs.get(&known.found.name).ok().flatten();
             found.as_ref() == Some(&known.found)
         };
         if held.as_ref().is_none_or(|known| !stands(known)) {
-            *held = self.last_standing(op).map(Arc::new);
+            *held = self.read_last_published(op).map(Arc::new);
         }
         held.clone()
     }
 
-    fn last_standing(&self, op: &Operation) -> Option<Standing> {
+    fn read_last_published(&self, op: &Operation) -> Option<LastPublished> {
         let found = self.refs.latest().ok()??;
         let parts = self.parts(op, &found.commit).ok()?;
         let mut staged: Vec<ObjectId> = match parts.staged {
@@ -151,7 +161,7 @@ impl Store {
             None => Vec::new(),
         };
         staged.sort_unstable();
-        Some(Standing {
+        Some(LastPublished {
             found,
             parts,
             staged,

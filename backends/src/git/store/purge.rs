@@ -248,7 +248,10 @@ impl Store {
             }
         }
         self.bases.clear();
-        *self.standing.lock().expect("no panic while it is held") = None;
+        *self
+            .last_published
+            .lock()
+            .expect("no panic while it is held") = None;
         self.refresh()?;
         Ok(())
     }

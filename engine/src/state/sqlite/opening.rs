@@ -8,8 +8,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::{Connection, TransactionBehavior};
 use stillframe_backends::{Operation, PathError, open_regular};
+use stillframe_disk::deadline::Deadline;
 use stillframe_disk::lock::lock_within;
-use stillframe_disk::patience::Patience;
 
 use super::{DATABASE, SqliteStore};
 use crate::state::error::StateError;
@@ -68,7 +68,7 @@ impl SqliteStore {
         lock_within(
             &Operation::unbounded(),
             &opening,
-            Patience::of(BUSY_TIMEOUT),
+            Deadline::after(BUSY_TIMEOUT),
         )
         .and_then(|is_ours| match is_ours {
             true => Ok(()),

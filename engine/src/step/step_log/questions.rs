@@ -220,9 +220,15 @@ impl StepLog {
         let hot_wait = self.inner.hot_wait;
         // An answer comes with an event of the session.
         let session_id = Some(&self.inner.session_id);
-        let mut doorbell = self.inner.core.parts.writer.doorbell().listen(session_id);
+        let mut notifier = self
+            .inner
+            .core
+            .parts
+            .writer
+            .notifier()
+            .subscribe(session_id);
         loop {
-            doorbell.mark_unchanged();
+            notifier.mark_unchanged();
             if self.inner.parking.is_cancelled() {
                 // Its work is about to be stopped.
                 cancellation.cancelled().await;
@@ -249,7 +255,7 @@ impl StepLog {
             };
             tokio::select! {
                 // Rung by this engine; others are looked for.
-                Ok(()) = doorbell.changed() => {}
+                Ok(()) = notifier.changed() => {}
                 () = cancellation.cancelled() => {}
                 () = tokio::time::sleep(next) => {}
             }

@@ -1,4 +1,4 @@
-//! A wish of the host's that an operation should stop, as work that blocks heeds it.
+//! The cancellation of an operation by its host, its time or the end of the engine, for work that blocks.
 
 use stillframe_backends::{Interrupt, Operation};
 use tokio_util::sync::CancellationToken;
@@ -7,17 +7,17 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::options::WorkspaceOptions;
 
-/// The wish that one operation heeds: the host's, that its time is up, and that the engine ends.
+/// Cancels one operation: when its host does, when its time is up, and when the engine ends.
 ///
 /// Dropping it lets nobody be told any more; work that is under way is not stopped by that.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct Cancellation {
     interrupt: Interrupt,
     told: CancellationToken,
     watcher: tokio::task::JoinHandle<()>,
 }
 
-impl Wish {
+impl Cancellation {
     /// That of an operation with these options. Its time begins here.
     pub(crate) fn of(core: &Core, options: &WorkspaceOptions) -> Self {
         let interrupt = match options.timeout {
@@ -25,7 +25,7 @@ impl Wish {
             None => Interrupt::never(),
         };
         let told = CancellationToken::new();
-        // Work that blocks may be over before a task is told of what was wished before it.
+        // Work that blocks may be over before a task is told of a cancellation that came before it.
         if options.cancellation.is_cancelled() {
             interrupt.cancel();
             told.cancel();
@@ -54,8 +54,8 @@ impl Wish {
         Operation::unbounded().cancelled_by(&self.interrupt)
     }
 
-    /// Ends once somebody wants the operation to stop. That its time is up is no such wish: to wait for a
-    /// turn has a patience of its own.
+    /// Ends once somebody cancels the operation. That its time is up is not told here: to wait for a
+    /// turn has a deadline of its own.
     pub(crate) async fn told(&self) {
         self.told.cancelled().await;
     }
@@ -75,7 +75,7 @@ impl Wish {
     }
 }
 
-impl Drop for Wish {
+impl Drop for Cancellation {
     fn drop(&mut self) {
         self.watcher.abort();
     }
