@@ -263,11 +263,14 @@ pub(crate) struct SnapshotTaken<'a> {
 
 /// `workspace_diff_computed`.
 #[derive(Serialize)]
-pub(crate) struct DiffComputed {
+pub(crate) struct DiffComputed<'a> {
     pub(crate) files_changed: u64,
     pub(crate) insertions: u64,
     pub(crate) deletions: u64,
     pub(crate) has_patch: bool,
+    /// The key of the artifact that has the patch, which is there by then. Left out where none has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) patch_ref: Option<&'a str>,
 }
 
 /// `workspace_rolled_back`.
@@ -645,14 +648,17 @@ mod tests {
         says(taken(None), text);
         let search = Search::Walked { because: None };
         assert_eq!(data(&taken(Some(search)))["search"], json!(search));
-        let compared = DiffComputed {
+        let compared = |patch_ref| DiffComputed {
             files_changed: 1,
             insertions: 2,
             deletions: 3,
             has_patch: true,
+            patch_ref,
         };
         let text = r#"{"deletions":3,"files_changed":1,"has_patch":true,"insertions":2}"#;
-        says(compared, text);
+        says(compared(None), text);
+        let text = r#"{"deletions":3,"files_changed":1,"has_patch":true,"insertions":2,"patch_ref":"key"}"#;
+        says(compared(Some("key")), text);
         let lost = RolledBack {
             guard: Some(&id),
             recovered: true,

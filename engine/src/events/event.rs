@@ -139,7 +139,8 @@ event_types! {
     TOOL_CALL_FAILED = "tool_call_failed";
     /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
-    /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`.
+    /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`, and `patch_ref` where
+    /// an artifact has the patch: it is there by then.
     WORKSPACE_DIFF_COMPUTED = "workspace_diff_computed";
     /// A workspace was put back. Data: `to`, `guard`, `leftover_ignored`, `operation`, `durations`.
     WORKSPACE_ROLLED_BACK = "workspace_rolled_back";

@@ -1,5 +1,7 @@
 //! Keeping an artifact: the content in its store, the record in the log.
 
+use std::io::Read;
+
 use serde_json::json;
 use stillframe_artifact_store::ArtifactKey;
 
@@ -9,18 +11,30 @@ use crate::id::{ArtifactId, RunId, SessionId};
 use crate::records::artifact::ArtifactRecord;
 use crate::state::change::Change;
 
-/// Keeps content under `key`, and registers it, unless `fence` refuses that.
+/// Keeps content under `key`, and registers it.
 pub(crate) async fn put(
     core: &Core,
     session_id: &SessionId,
-    run_id: Option<&RunId>,
     key: &str,
     content_type: &str,
-    content: Box<dyn std::io::Read + Send>,
-    fence: Option<Change>,
+    content: Box<dyn Read + Send>,
+) -> Result<ArtifactRecord, Error> {
+    let record = keep(core, (session_id, None), key, content_type, content).await?;
+    let change = Change::RegisterArtifact(Box::new(record.clone()));
+    core.parts.writer.commit(vec![change]).await?;
+    Ok(record)
+}
+
+/// Keeps content under `key`, and answers with the record that is to be registered.
+pub(crate) async fn keep(
+    core: &Core,
+    (session_id, run_id): (&SessionId, Option<&RunId>),
+    key: &str,
+    content_type: &str,
+    content: Box<dyn Read + Send>,
 ) -> Result<ArtifactRecord, Error> {
     let meta = core.put(ArtifactKey::new(key)?, content).await?;
-    let record = ArtifactRecord {
+    Ok(ArtifactRecord {
         id: ArtifactId::random(),
         session_id: session_id.clone(),
         run_id: run_id.cloned(),
@@ -33,9 +47,5 @@ pub(crate) async fn put(
         metadata: json!({}),
         created_at: core.parts.now(),
         deleted_at: None,
-    };
-    let change = Change::RegisterArtifact(Box::new(record.clone()));
-    let changes = fence.into_iter().chain([change]).collect();
-    core.parts.writer.commit(changes).await?;
-    Ok(record)
+    })
 }

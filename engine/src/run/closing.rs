@@ -5,14 +5,16 @@ use std::fs::File;
 use serde_json::Value;
 use stillframe_backends::{BackendKind, Diff, DiffOptions, Operation, Snapshot};
 
-use crate::actors::Parts;
+use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::DiffComputed;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::records::artifact::ArtifactRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_document::{RunSummary, document};
+use crate::run::artifact;
 use crate::state::change::{Change, NewEvent};
 use crate::workspace::compare;
 use crate::workspace::opened::Opened;
@@ -44,33 +46,69 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
     })
 }
 
-/// Compares what was before a run with what was after it, and logs the event. Blocks.
-pub(crate) fn diff(
-    parts: &Parts,
-    opened: &Opened,
-    [before, after]: [&Snapshot; 2],
+/// Compares what was before a run with what was after it, keeps the patch as an artifact where it is too large to
+/// be embedded or the host wants it so, and logs the event, which names the artifact.
+///
+/// Beside the comparison: why the patch could not be kept, if it could not.
+pub(crate) async fn diff(
+    core: &Core,
+    opened: Opened,
+    [before, after]: [Snapshot; 2],
     (session_id, run_id): (&SessionId, &RunId),
     fence: Option<Change>,
-) -> Result<(Diff, Option<File>), Error> {
-    let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
-    options.capture_patch = opened.options.capture_patch;
-    let (diff, patch) = compare::compare(
-        &Operation::unbounded(),
-        parts,
-        &opened.workspace,
-        before,
-        after,
-        &options,
-    )?;
+) -> Result<(Diff, Option<Error>), Error> {
+    let parts = &core.parts;
+    let is_offloaded = opened.options.offload_patches;
+    let shared = parts.clone();
+    let compared = move || {
+        let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
+        options.capture_patch = opened.options.capture_patch;
+        compare::compare(
+            &Operation::unbounded(),
+            &shared,
+            &opened.workspace,
+            &before,
+            &after,
+            &options,
+        )
+    };
+    let (mut diff, patch) = parts.blocking.run(compared).await??;
+    let (mut record, mut problem) = (None, None);
+    if let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || is_offloaded))
+    {
+        match offload(core, &mut diff, patch, (session_id, run_id)).await {
+            Ok(kept) => record = Some(kept),
+            Err(e) => problem = Some(e),
+        }
+    }
     let said = DiffComputed {
         files_changed: diff.files_changed,
         insertions: diff.insertions,
         deletions: diff.deletions,
         has_patch: diff.has_patch,
+        patch_ref: diff.patch_ref.as_deref(),
     };
     let event_type = EventType::WORKSPACE_DIFF_COMPUTED;
     let event = NewEvent::new(event_type, session_id, Some(run_id), parts.now(), said);
-    let changes = fence.into_iter().chain([Change::Append(event)]);
-    parts.writer.commit_blocking(changes.collect())?;
-    Ok((diff, patch))
+    let record = record.map(|record| Change::RegisterArtifact(Box::new(record)));
+    let changes = fence.into_iter().chain(record);
+    let changes = changes.chain([Change::Append(event)]).collect();
+    parts.writer.commit(changes).await?;
+    Ok((diff, problem))
+}
+
+/// Keeps the whole patch as an artifact, which is not registered yet.
+async fn offload(
+    core: &Core,
+    diff: &mut Diff,
+    patch: File,
+    (session_id, run_id): (&SessionId, &RunId),
+) -> Result<ArtifactRecord, Error> {
+    let digits = uuid::Uuid::new_v4().simple();
+    let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
+    let whose = (session_id, Some(run_id));
+    let record = artifact::keep(core, whose, &key, "text/x-patch", Box::new(patch)).await?;
+    diff.patch = None;
+    diff.patch_ref = Some(key);
+    Ok(record)
 }

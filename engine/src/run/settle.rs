@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize as _;
 use serde_json::Value;
-use stillframe_backends::{Backend, ErrorKind, Label, Operation, Workspace};
+use stillframe_backends::{Backend, ErrorKind, Label, Operation};
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -273,63 +273,64 @@ pub(crate) async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
         .run(move || Opened::open(&parts, options))
         .await??;
     let (session_id, run_id) = (run.session_id.clone(), run.id.clone());
-    let parts = core.parts.clone();
+    let (parts, place) = (core.parts.clone(), opened.clone());
     let patience = core.parts.settings.lock_patience;
-    let workspace: Workspace = opened.workspace.clone();
-    turn::work(core, &workspace, "recovery", patience, move |locked| {
-        adopt(&Operation::unbounded(), &parts, locked, Untold::Tell)?;
-        let before = parts.reader.read_blocking_with(|store| {
-            snapshot_name::known_snapshot(store, &recorded.before, &opened.workspace)
-        })?;
-        let backend: Arc<dyn Backend> = backends::backend_of(&parts, before.backend)?;
-        let known = parts
-            .reader
-            .read_blocking(|store| store.snapshot(&recorded.after))?;
-        let after = match known {
-            // The engine died after it had captured the end.
-            Some(row) => row.snapshot,
-            None => {
-                let mut options = opened.snapshot_options(
-                    &parts,
-                    Label::AFTER_FAILURE,
-                    &session_id,
-                    Some(&run_id),
-                );
-                options.id = recorded.after.clone();
-                options.since = Some(before.id.clone());
-                capture::capture(
-                    &Operation::unbounded(),
-                    &parts,
-                    locked,
-                    &*backend,
-                    &options,
-                    capture::Whose {
-                        session_id: &session_id,
-                        run_id: Some(&run_id),
-                        fence: None,
-                    },
-                )?
-            }
-        };
-        let diff = closing::diff(
-            &parts,
-            &opened,
-            [&before, &after],
-            (&session_id, &run_id),
-            None,
-        )
-        .map(|(diff, _)| diff);
-        let (diff, error) = match diff {
-            Ok(diff) => (Some(diff), None),
-            Err(e) => (None, Some(Failure::from(&e))),
-        };
-        Ok(Closing {
-            backend: Some(before.backend),
-            before: Some(before),
-            after: Some(after),
-            diff,
-            error,
-        })
+    let captured = turn::work(
+        core,
+        &opened.workspace,
+        "recovery",
+        patience,
+        move |locked| {
+            adopt(&Operation::unbounded(), &parts, locked, Untold::Tell)?;
+            let before = parts.reader.read_blocking_with(|store| {
+                snapshot_name::known_snapshot(store, &recorded.before, locked)
+            })?;
+            let backend: Arc<dyn Backend> = backends::backend_of(&parts, before.backend)?;
+            let known = parts
+                .reader
+                .read_blocking(|store| store.snapshot(&recorded.after))?;
+            let after = match known {
+                // The engine died after it had captured the end.
+                Some(row) => row.snapshot,
+                None => {
+                    let mut options = place.snapshot_options(
+                        &parts,
+                        Label::AFTER_FAILURE,
+                        &session_id,
+                        Some(&run_id),
+                    );
+                    options.id = recorded.after.clone();
+                    options.since = Some(before.id.clone());
+                    capture::capture(
+                        &Operation::unbounded(),
+                        &parts,
+                        locked,
+                        &*backend,
+                        &options,
+                        capture::Whose {
+                            session_id: &session_id,
+                            run_id: Some(&run_id),
+                            fence: None,
+                        },
+                    )?
+                }
+            };
+            Ok([before, after])
+        },
+    );
+    let [before, after] = captured.await?;
+    let snapshots = [before.clone(), after.clone()];
+    let of = (&run.session_id, &run.id);
+    let compared = Box::pin(closing::diff(core, opened, snapshots, of, None));
+    let (diff, problem) = match compared.await {
+        Ok((diff, problem)) => (Some(diff), problem),
+        Err(e) => (None, Some(e)),
+    };
+    Ok(Closing {
+        backend: Some(before.backend),
+        before: Some(before),
+        after: Some(after),
+        diff,
+        error: problem.as_ref().map(Failure::from),
     })
-    .await
 }

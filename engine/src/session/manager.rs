@@ -312,16 +312,7 @@ impl SessionManager {
         let (key, content_type) = (key.to_owned(), content_type.to_owned());
         self.core
             .operation(async move {
-                crate::run::artifact::put(
-                    &core,
-                    &session_id,
-                    None,
-                    &key,
-                    &content_type,
-                    content,
-                    None,
-                )
-                .await
+                crate::run::artifact::put(&core, &session_id, &key, &content_type, content).await
             })
             .await
     }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stillframe::{
-    AdapterError, AdapterOutput, CancellationToken, DiffOptions, ErrorKind, EventType,
-    RestoreStatus, RunContext, RunOptions, RunQuery, RunStatus, Strategy, WorkspaceOptions,
+    AdapterError, AdapterOutput, CancellationToken, Cursor, DiffOptions, Engine, ErrorKind, Event,
+    EventType, RestoreStatus, RunContext, RunOptions, RunQuery, RunStatus, Strategy,
+    WorkspaceOptions,
 };
 
-use crate::support::{Gate, Host, Work, all, ruins, types, wait_for, writes};
+use crate::support::{Gate, HeldUpStore, Host, Work, all, ruins, types, wait_for, writes};
 
 #[tokio::test]
 async fn a_run_gives_both_snapshots_and_what_changed_between_them() {
@@ -567,6 +568,43 @@ async fn a_patch_above_the_limit_is_kept_whole_as_an_artifact() {
     let run = engine.find_run(outcome.run_id.as_str()).await.unwrap();
     assert_eq!(run.workspace["patch_ref"], key.as_str());
     assert_eq!(run.workspace["patch_bytes"], diff.patch_bytes.unwrap());
+}
+
+#[tokio::test]
+async fn the_event_of_a_comparison_comes_once_the_artifact_can_be_read_and_names_it() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let options = host.options().artifact_store(store);
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let workspace = host.workspace().offload_patches(true);
+    let options = RunOptions::new("write").workspace(workspace);
+    let at_work = session.clone();
+    let run = tokio::spawn(async move { at_work.execute_run(options, writes("new", "x\n")).await });
+    wait_for(is_there).await;
+    let compared = |events: &[Event]| {
+        let is_it = |event: &&Event| event.event_type == EventType::WORKSPACE_DIFF_COMPUTED;
+        events.iter().find(is_it).cloned()
+    };
+    let so_far = all(&engine, &session).await;
+    assert_eq!(compared(&so_far), None, "the artifact is not there yet");
+    open.send(()).unwrap();
+
+    let mut events = session.events(Cursor::start());
+    let event = loop {
+        let event = events.next().await.unwrap().unwrap();
+        if let Some(event) = compared(&[event]) {
+            break event;
+        }
+    };
+    let key = event.data["patch_ref"].as_str().unwrap();
+    let mut text = String::new();
+    let mut reader = engine.open_artifact(key).await.unwrap();
+    std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+    assert!(text.contains("+x"), "{text}");
+    let diff = run.await.unwrap().unwrap().workspace.diff.unwrap();
+    assert_eq!(diff.patch_ref.as_deref(), Some(key));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::future::Future;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -19,6 +19,10 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
     Event, EventQuery, RelPath, RestorePlan, RunContext, RunOutcome, RunStatus, SessionManager,
     Snapshot, SnapshotId, WorkspaceOptions,
+};
+use stillframe_artifact_store::{
+    self as artifact_store, ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError,
+    GetError, MemoryStore, PutError, PutOptions,
 };
 
 use crate::copying::CopyingBackend;
@@ -218,6 +222,53 @@ impl Gate {
         self.entered.send(()).unwrap();
         // A test that has ended lets go of everything.
         let _ = self.leave.recv();
+    }
+}
+
+/// A store of artifacts in memory that is held up after the first artifact, which it has by then.
+pub(crate) struct HeldUpStore {
+    pub(crate) inner: Arc<MemoryStore>,
+    gate: Mutex<Option<Gate>>,
+}
+
+impl HeldUpStore {
+    pub(crate) fn new(gate: Gate) -> Self {
+        Self {
+            inner: Arc::default(),
+            gate: Mutex::new(Some(gate)),
+        }
+    }
+}
+
+impl ArtifactStore for HeldUpStore {
+    fn put(
+        &self,
+        key: &ArtifactKey,
+        content: &mut dyn Read,
+        options: &PutOptions,
+    ) -> Result<ArtifactMeta, PutError> {
+        let meta = self.inner.put(key, content, options)?;
+        let gate = self.gate.lock().unwrap().take();
+        if let Some(gate) = gate {
+            gate.stand();
+        }
+        Ok(meta)
+    }
+
+    fn get(&self, key: &ArtifactKey) -> Result<Box<dyn Read + Send>, GetError> {
+        self.inner.get(key)
+    }
+
+    fn delete(&self, key: &ArtifactKey) -> Result<(), DeleteError> {
+        self.inner.delete(key)
+    }
+
+    fn exists(&self, key: &ArtifactKey) -> Result<bool, artifact_store::StoreError> {
+        self.inner.exists(key)
+    }
+
+    fn list(&self) -> Result<ArtifactList, artifact_store::StoreError> {
+        self.inner.list()
     }
 }
 

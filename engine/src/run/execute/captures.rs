@@ -1,11 +1,10 @@
 //! The captures of a run, what is compared between them, and the way back after a failure.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Backend, Diff, ErrorKind, Label, Operation, Snapshot, SnapshotId, file_system_of,
+    Backend, ErrorKind, Label, Operation, Snapshot, SnapshotId, file_system_of,
 };
 
 use super::RunTask;
@@ -13,7 +12,6 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::records::restore_document::{self, RestoreDocument, RestorePurpose, RestoreStatus};
 use crate::records::run::RunStatus;
-use crate::run::artifact;
 use crate::run::closing::{self, Closing};
 use crate::workspace::opened::Opened;
 use crate::workspace::restore::{self, WayBack};
@@ -135,61 +133,18 @@ impl RunTask {
         ) else {
             return closing;
         };
-        let (session_id, run_id) = (self.session_id.clone(), self.run_id.clone());
-        let parts = self.core.parts.clone();
-        let fence = self.hold.fence();
-        let compared = self
-            .core
-            .parts
-            .blocking
-            .run(move || {
-                let (snapshots, of) = ([&before, &after], (&session_id, &run_id));
-                closing::diff(&parts, &place.opened, snapshots, of, Some(fence))
-            })
-            .await
-            .map_err(Error::from)
-            .flatten();
-        let (mut diff, patch) = match compared {
-            Ok(compared) => compared,
-            Err(e) => {
-                closing.error = Some(failure_of(&e));
-                return closing;
+        let of = (&self.session_id, &self.run_id);
+        let fence = Some(self.hold.fence());
+        let snapshots = [before, after];
+        let compared = closing::diff(&self.core, place.opened, snapshots, of, fence);
+        match Box::pin(compared).await {
+            Ok((diff, problem)) => {
+                closing.diff = Some(diff);
+                closing.error = problem.as_ref().map(failure_of);
             }
-        };
-        if let Err(e) = self.offload(&mut diff, patch).await {
-            closing.error = Some(failure_of(&e));
+            Err(e) => closing.error = Some(failure_of(&e)),
         }
-        closing.diff = Some(diff);
         closing
-    }
-
-    /// Keeps the whole patch as an artifact, if it is too large to be embedded or the host wants
-    /// it so.
-    async fn offload(&self, diff: &mut Diff, patch: Option<File>) -> Result<(), Error> {
-        let offload = self
-            .options
-            .workspace
-            .as_ref()
-            .is_some_and(|w| w.offload_patches);
-        let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || offload))
-        else {
-            return Ok(());
-        };
-        let digits = uuid::Uuid::new_v4().simple();
-        let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
-        let record = artifact::put(
-            &self.core,
-            &self.session_id,
-            Some(&self.run_id),
-            &key,
-            "text/x-patch",
-            Box::new(patch),
-            Some(self.hold.fence()),
-        )
-        .await?;
-        diff.patch = None;
-        diff.patch_ref = Some(record.key);
-        Ok(())
     }
 
     /// Puts the workspace back after a failure, if the host asked for it.
