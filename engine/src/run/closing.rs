@@ -77,7 +77,7 @@ pub(crate) async fn diff(
     if let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || is_offloaded))
     {
         match offload(core, &mut diff, patch, (session_id, run_id)).await {
-            Ok(kept) => record = Some(kept),
+            Ok(kept) => record = kept,
             Err(e) => problem = Some(e),
         }
     }
@@ -97,18 +97,34 @@ pub(crate) async fn diff(
     Ok((diff, problem))
 }
 
-/// Keeps the whole patch as an artifact, which is not registered yet.
+/// Keeps the whole patch as an artifact, and answers with the record that is to be registered; `None`: there is one.
 async fn offload(
     core: &Core,
     diff: &mut Diff,
     patch: File,
     (session_id, run_id): (&SessionId, &RunId),
-) -> Result<ArtifactRecord, Error> {
+) -> Result<Option<ArtifactRecord>, Error> {
+    let stem = format!("patch_{}_{}_", diff.from_ref, diff.to_ref);
+    let asked = session_id.clone();
+    let known = core
+        .parts
+        .reader
+        .read(move |store| store.artifacts(Some(&asked)))
+        .await?;
+    // The engine that compared these two before died before it had written how the run ended.
+    let known = known
+        .into_iter()
+        .find(|of| of.run_id.as_ref() == Some(run_id) && of.key.starts_with(&stem));
+    if let Some(known) = known {
+        diff.patch = None;
+        diff.patch_ref = Some(known.key);
+        return Ok(None);
+    }
     let digits = uuid::Uuid::new_v4().simple();
-    let key = format!("patch_{}_{}_{digits}", diff.from_ref, diff.to_ref);
+    let key = format!("{stem}{digits}");
     let whose = (session_id, Some(run_id));
     let record = artifact::keep(core, whose, &key, "text/x-patch", Box::new(patch)).await?;
     diff.patch = None;
     diff.patch_ref = Some(key);
-    Ok(record)
+    Ok(Some(record))
 }

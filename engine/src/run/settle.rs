@@ -100,7 +100,8 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         None => survivors::unguarded(&run.id, &parts.blocking).await,
         Some(_) => Vec::new(),
     };
-    let closing = match what_it_left(core, &run).await {
+    let event = found.event(&run);
+    let closing = match what_it_left(core, &run, event).await {
         // Whoever is at work there is left alone, and the next engine settles the run.
         Err(e) if e.kind() == ErrorKind::Busy => {
             tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
@@ -108,7 +109,6 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         }
         left => left?,
     };
-    let event = found.event(&run);
     let (reason, failure) = reason_and_failure(why, &survivors);
     let right = match found.lease {
         Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
@@ -187,12 +187,16 @@ impl OnRecord {
 
 /// What a run left in its workspace, and why that could not be seen; `None`: its work had not begun there. `Busy`:
 /// somebody is at work there.
-async fn what_it_left(core: &Core, run: &RunRow) -> Result<Option<Closing>, Error> {
+async fn what_it_left(
+    core: &Core,
+    run: &RunRow,
+    event: RunEvent,
+) -> Result<Option<Closing>, Error> {
     let is_at_work = matches!(run.status, RunStatus::Running | RunStatus::Asking);
     if run.workspace.is_none() || !is_at_work {
         return Ok(None);
     }
-    match close(core, run).await {
+    match close(core, run, event).await {
         Err(e) if e.kind() != ErrorKind::Busy => Ok(Some(Closing {
             error: Some(Failure::from(&e)),
             ..Closing::default()
@@ -252,7 +256,7 @@ async fn said(
 }
 
 /// Captures what a stranded run left, and compares it with what was there before.
-pub(crate) async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
+async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Error> {
     let recorded = run.workspace.clone().expect("asked for runs that have one");
     let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).map_err(|e| {
         Error::new(
@@ -262,8 +266,8 @@ pub(crate) async fn close(core: &Core, run: &RunRow) -> Result<Closing, Error> {
     })?;
     let mut options = kept.workspace;
     options.path = recorded.path.clone();
-    // The whole patch belongs to a run that came to its end; it can still be asked for.
-    options.capture_patch = false;
+    // One that rests goes on, and its whole patch is known when it has ended.
+    options.capture_patch &= !matches!(event, RunEvent::Parked | RunEvent::Interrupted);
     // Nothing follows that a journal could serve.
     options.watch = false;
     let parts = core.parts.clone();

@@ -3,6 +3,7 @@
 //! A dead engine is one whose runtime was dropped in the middle: its tasks are gone, its lock is
 //! free, and nobody wrote down how its work ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe::{
@@ -10,8 +11,11 @@ use stillframe::{
     RunQuery, RunStatus, SessionManager, UndoTarget,
 };
 
-use crate::support::{Gate, Host, Work, all, die_in_the_middle_of, on_a_runtime};
+use crate::support::{
+    Gate, HeldUpStore, Host, Work, all, die_in_the_middle_of, on_a_runtime, writes,
+};
 use stillframe::backends::Operation;
+use stillframe_artifact_store::ArtifactStore as _;
 
 async fn leave_a_run_at_work(host: &Host) {
     let (engine, session) = host.session().await;
@@ -65,6 +69,55 @@ fn a_run_that_a_dead_engine_left_is_failed_with_what_it_left_on_record() {
             .unwrap();
         assert_eq!(host.read("half"), None, "but it can be undone");
         engine.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn a_run_that_a_dead_engine_left_has_its_whole_patch_as_an_artifact() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let inner = store.inner.clone();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let options = host.options().artifact_store(store);
+    // It dies once the store has the patch, and before that is in the log.
+    runtime.block_on(async {
+        let engine = Engine::start(options).await.unwrap();
+        let session = engine.session("s").await.unwrap();
+        let workspace = host.workspace().offload_patches(true);
+        let options = RunOptions::new("x").workspace(workspace);
+        let options = options.run_id("stranded".parse().unwrap());
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, writes("new", "x\n")).await
+        });
+        crate::support::wait_for(is_there).await;
+    });
+    runtime.shutdown_background();
+    open.send(()).unwrap();
+    wait_for_the_death_of_all(&host);
+    on_a_runtime(async {
+        let options = host.options().artifact_store(inner.clone());
+        let engine = Engine::start(options).await.unwrap();
+        let run = engine.find_run("stranded").await.unwrap();
+        assert_eq!(run.status, RunStatus::Failed);
+        let key = run.workspace["patch_ref"].as_str().unwrap();
+        let mut text = String::new();
+        let mut patch = engine.open_artifact(key).await.unwrap();
+        std::io::Read::read_to_string(&mut patch, &mut text).unwrap();
+        assert!(text.contains("+x"), "{text}");
+        let session = engine.session("s").await.unwrap();
+        let events = all(&engine, &session).await;
+        let mut compared = events
+            .iter()
+            .filter(|e| e.event_type == EventType::WORKSPACE_DIFF_COMPUTED);
+        assert_eq!(compared.next().unwrap().data["patch_ref"], key);
+        assert_eq!(compared.next(), None);
+
+        let left = inner.list().unwrap().artifacts;
+        assert_eq!(left.len(), 2, "and that of the engine that died");
+        let kept = engine.artifacts(None).await.unwrap();
+        assert_eq!(kept.len(), 1);
     });
 }
 
