@@ -19,7 +19,7 @@ struct Used {
     is_passed: bool,
 }
 
-/// Share for content that is being written. Dropping it gives the room back.
+/// The part of a limit that content takes while it is written. Dropping it gives that back.
 #[derive(Debug)]
 pub(crate) struct Share<'a> {
     limit: &'a Limit,
@@ -39,7 +39,7 @@ impl Limit {
         self.max_bytes
     }
 
-    /// Share for so many bytes; `None`: there is none beside what is kept. Waits while that depends on
+    /// A share of so many bytes; `None`: there is none beside what is kept. Waits while that depends on
     /// what others write, so nobody may ask who has some.
     pub(crate) fn share(&self, bytes: u64) -> Option<Share<'_>> {
         let mut used = self.used();
