@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use stillframe::backends::printable;
-use stillframe::{
-    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, ErrorKind, IgnoreOptions,
-    RetentionOptions,
+use stillframe::ErrorKind;
+use stillframe::backends::{IgnoreOptions, printable};
+use stillframe::options::{
+    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, RetentionOptions,
 };
 
 use self::document::{Document, Given, Sections};

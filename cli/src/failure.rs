@@ -6,7 +6,8 @@ use serde::Serialize;
 use stillframe::backends::{
     FileSystem, file_system_of, printable, printable_bytes, printable_size,
 };
-use stillframe::{ErrorDocument, ErrorKind, RunDocument};
+use stillframe::records::RunDocument;
+use stillframe::{ErrorDocument, ErrorKind};
 
 /// The exit code of a command that the engine failed.
 const EXIT_FAILED: u8 = 1;

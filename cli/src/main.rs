@@ -27,7 +27,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
 use stillframe::backends::{StateDir, WorkspaceError, printable};
-use stillframe::{Engine, EngineOptions, ErrorKind, RetentionOptions};
+use stillframe::options::RetentionOptions;
+use stillframe::{Engine, EngineOptions, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Args, Command};
@@ -40,7 +41,7 @@ use crate::progress::ProgressLine;
 use crate::request::{Request, Surroundings};
 
 fn main() -> ExitCode {
-    if let Some(code) = stillframe::be_guardian() {
+    if let Some(code) = stillframe::commands::be_guardian() {
         return code;
     }
     signals::note_ignored();

@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_few_paths_are_named_and_the_others_counted() {
-        use stillframe::RelPath;
+        use stillframe::backends::RelPath;
         let paths = |n: usize| -> Vec<RelPath> {
             let names = ["a", "b\n", "c", "d", "e"];
             names[..n]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use stillframe::Progress;
+use stillframe::backends::Progress;
 
 use crate::output;
 

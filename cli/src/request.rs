@@ -7,12 +7,18 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 use jiff::Timestamp;
-use stillframe::backends::{printable, shell_word};
+use stillframe::backends::{
+    DiffOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames, RetainContent,
+    printable, shell_word,
+};
+use stillframe::commands::{CommandInput, CommandOutput};
+use stillframe::events::EventQuery;
+use stillframe::options::{
+    CopyRequest, DiffEnd, GcOptions, RetentionOptions, RunQuery, SnapshotQuery, UndoTarget,
+};
 use stillframe::{
-    CommandAdapter, CommandInput, CommandOutput, CopyRequest, DiffEnd, DiffOptions, DiffRequest,
-    EventQuery, GcOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames,
-    RestoreRequest, RetainContent, RetentionOptions, RunId, RunOptions, RunQuery, SessionId,
-    SnapshotName, SnapshotQuery, UndoTarget, WorkspaceOptions,
+    CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
+    WorkspaceOptions,
 };
 
 use crate::args::{

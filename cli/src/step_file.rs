@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use stillframe::{Question, Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
+use stillframe::records::Question;
+use stillframe::steps::{Rerun, RetryPolicy, StepIdentity, StepOptions, StepPlan};
 
 use crate::args::duration;
 use crate::toml_text;

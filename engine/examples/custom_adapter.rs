@@ -11,8 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
+use stillframe::events::EventType;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, EventType, RunContext, RunOptions,
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, RunContext, RunOptions,
     WorkspaceOptions,
 };
 

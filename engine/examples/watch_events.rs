@@ -7,9 +7,8 @@
 use std::error::Error;
 use std::fs;
 
-use stillframe::{
-    CommandAdapter, Cursor, Engine, EngineOptions, EventType, RunOptions, WorkspaceOptions,
-};
+use stillframe::events::EventType;
+use stillframe::{CommandAdapter, Cursor, Engine, EngineOptions, RunOptions, WorkspaceOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

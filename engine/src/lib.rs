@@ -5,6 +5,7 @@
 //! what happened in a durable log, and settles what a crash left when it is started again.
 //!
 //! ```no_run
+//! use stillframe::events::EventType;
 //! use stillframe::{
 //!     CommandAdapter, Cursor, Engine, EngineOptions, RunOptions, Strategy, WorkspaceOptions,
 //! };
@@ -27,8 +28,13 @@
 //! if let Some(diff) = &outcome.workspace.diff {
 //!     println!("{} files changed", diff.files_changed);
 //! }
+//! // What it did, as it was told: the last event of a run says that it has ended.
 //! while let Some(event) = events.next().await {
-//!     println!("{}", event?.event_type);
+//!     let event = event?;
+//!     println!("{}", event.event_type);
+//!     if [EventType::RUN_COMPLETED, EventType::RUN_FAILED].contains(&event.event_type) {
+//!         break;
+//!     }
 //! }
 //! # Ok(())
 //! # }
@@ -42,17 +48,17 @@ mod actors;
 mod blocking;
 mod engine;
 mod error;
-mod events;
+pub mod events;
 mod failure;
 mod id;
-mod options;
+pub mod options;
 mod process;
-mod records;
+pub mod records;
 mod run;
 mod session;
 mod state;
 mod step;
-mod upkeep;
+pub mod upkeep;
 mod workspace;
 
 // The tests here use the backend of an example, which knows this crate by its name.
@@ -64,72 +70,49 @@ mod copying;
 
 pub use engine::Engine;
 pub use engine::options::{EngineOptions, Resumer};
-pub use options::{
-    CopyRequest, DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, DiffEnd, DiffRequest,
-    GcOptions, RestoreRequest, RunOptions, RunQuery, SnapshotQuery, UndoRequest, UndoTarget,
-    WorkspaceOptions,
-};
-pub use session::manager::SessionManager;
-
-pub use process::command::{
-    CommandAdapter, CommandInput, CommandOutput, DEFAULT_MAX_OUTPUT_BYTES, EndSignal, OutputPiece,
-};
+pub use error::{Error, ErrorDocument};
+pub use events::event::{Cursor, Event};
+pub use id::{RunId, SessionId};
+pub use options::{DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions};
+pub use process::command::CommandAdapter;
+pub use records::outcome::RunOutcome;
 pub use records::output::AdapterOutput;
-pub use records::output::CommandResult;
-pub use step::adapter::{Adapter, BoxAdapter};
-pub use step::adapter_error::{AdapterError, Ending};
+pub use records::run::RunStatus;
+pub use session::manager::SessionManager;
+pub use session::stream::EventStream;
+pub use state::snapshot_name::SnapshotName;
+pub use step::adapter::Adapter;
+pub use step::adapter_error::AdapterError;
 pub use step::context::RunContext;
+
+pub use jiff::Timestamp;
+pub use stillframe_backends::{ErrorKind, Snapshot, SnapshotId, Strategy};
 pub use tokio_util::sync::CancellationToken;
 
-pub use failure::Failure;
-pub use options::RetentionOptions;
-pub use process::guardian::be_guardian;
-pub use records::artifact::{ArtifactRecord, SessionStats};
-pub use records::effect::{CommitRecord, EffectRecord, EffectStatus};
-pub use records::operation::OperationKind;
-pub use records::outcome::{
-    DiffOutcome, RunDocument, RunOutcome, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,
-    WorkspaceOutcome,
-};
-pub use records::question::{Answer, Question, QuestionRecord, QuestionStatus};
-pub use records::recovery::Survivor;
-pub use records::recovery::{LeftWorkspace, RecoveryReport};
-pub use records::restore_document::{
-    LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
-};
-pub use records::run::RunStatus;
-pub use records::run_record::{LeaseRecord, RunExport, RunRecord};
-pub use records::session::SessionRecord;
-pub use records::session::SessionStatus;
-pub use records::step::StepStatus;
-pub use records::step_record::{PhaseRecord, StepRecord};
-pub use records::task::TaskRecord;
-pub use state::snapshot_name::SnapshotName;
-pub use step::commit::CommitOptions;
-pub use step::options::{Rerun, RetryPolicy, StepOptions};
-pub use step::phase::{Phase, StepContext};
-pub use step::plan::{PlanReport, StepIdentity, StepPlan};
-pub use step::step_error::StepError;
-pub use step::tool::{READ_ONLY_TOOLS, ToolError, ToolOptions, ToolOutcome};
-pub use step::tool_counters::ToolCounters;
-pub use upkeep::gc::{GcOutcome, RemovalOutcome};
-pub use upkeep::purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
-pub use upkeep::retention::RetentionOutcome;
-pub use upkeep::verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};
-pub use workspace::safety::SafetyRefs;
+/// Commands as the work of a run: what they read, write and answer with.
+pub mod commands {
+    pub use crate::process::command::{
+        CommandInput, CommandOutput, DEFAULT_MAX_OUTPUT_BYTES, EndSignal, OutputPiece,
+    };
+    pub use crate::process::guardian::be_guardian;
+    pub use crate::records::output::CommandResult;
+}
 
-pub use events::event::{Cursor, EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
-pub use session::stream::EventStream;
+/// What an adapter has of its run: phases, steps, tools, commits, and how they end.
+pub mod steps {
+    pub use crate::step::adapter::BoxAdapter;
+    pub use crate::step::adapter_error::Ending;
+    pub use crate::step::commit::CommitOptions;
+    pub use crate::step::options::{Rerun, RetryPolicy, StepOptions};
+    pub use crate::step::phase::{Phase, StepContext};
+    pub use crate::step::plan::{PlanReport, StepIdentity, StepPlan};
+    pub use crate::step::step_error::StepError;
+    pub use crate::step::tool::{READ_ONLY_TOOLS, ToolError, ToolOptions, ToolOutcome};
+    pub use crate::step::tool_counters::ToolCounters;
+}
 
-pub use error::{Error, ErrorDocument};
-pub use id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, RunId, SessionId, StepId};
-
-/// The synchronous part: what a custom backend implements, and the values it works with.
+/// Where large patches and outputs are kept: the port, and its implementations.
+pub use stillframe_artifact_store as artifact_store;
+/// The synchronous part: what a custom backend implements, and the values that it works with, such as
+/// a diff or what a snapshot left out.
 pub use stillframe_backends as backends;
-pub use stillframe_backends::{
-    ApproximatedFile, Approximation, BackendKind, BorrowMode, ChangedFile, Conflict,
-    ConflictRegion, ContentId, Diff, DiffOptions, ErrorKind, FileStatus, FoundContent,
-    IgnoreOptions, KeptContent, Label, Omission, OmissionReason, OmittedKind, PatchText, PlanId,
-    Progress, Proof, PurgeTarget, RelPath, Renamed, Renames, RestorePlan, RetainContent, Search,
-    Skipped, Snapshot, SnapshotId, SnapshotMetadata, Strategy, WalkReason, Why,
-};

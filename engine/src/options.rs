@@ -76,7 +76,7 @@ pub struct WorkspaceOptions {
     /// Keep a journal of what changes in the workspace from the first snapshot of a session to the
     /// session's end, so that each later one looks only where something changed. It costs one watch
     /// a directory and a thread; where a journal cannot be kept, everything is looked at, and
-    /// [`SnapshotMetadata::search`](crate::SnapshotMetadata) says why. Default: false.
+    /// [`SnapshotMetadata::search`](crate::backends::SnapshotMetadata) says why. Default: false.
     #[serde(default)]
     pub watch: bool,
 }
@@ -388,7 +388,7 @@ pub struct RestoreRequest {
 }
 
 impl RestoreRequest {
-    /// Every captured path as the snapshot has it.
+    /// Every captured path as the snapshot has it: `RestoreRequest::to(&snapshot)`, or by a name of it.
     pub fn to(snapshot: impl Into<String>) -> Self {
         Self {
             snapshot: snapshot.into(),

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use stillframe::{
-    Engine, EngineOptions, Label, RetentionOptions, RetentionOutcome, WorkspaceOptions,
-};
+use stillframe::backends::Label;
+use stillframe::options::RetentionOptions;
+use stillframe::upkeep::RetentionOutcome;
+use stillframe::{Engine, EngineOptions, WorkspaceOptions};
 use stillframe_tests::TestWorkspace;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

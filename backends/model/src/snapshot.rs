@@ -238,6 +238,13 @@ pub struct Snapshot {
     pub hard_links: Vec<Vec<RelPath>>,
 }
 
+/// Its id, by which it is named wherever a text names a snapshot.
+impl From<&Snapshot> for String {
+    fn from(snapshot: &Snapshot) -> Self {
+        snapshot.id.to_string()
+    }
+}
+
 impl Snapshot {
     /// A record with the fields that every backend fills in.
     pub fn new(

@@ -31,10 +31,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use stillframe::events::{EventQuery, EventType};
+use stillframe::options::RunQuery;
+use stillframe::records::EventId;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Cursor, Engine, EngineOptions, Event, EventId,
-    EventQuery, EventStream, EventType, RunContext, RunOptions, RunQuery, SessionManager,
-    WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Cursor, Engine, EngineOptions, Event, EventStream,
+    RunContext, RunOptions, SessionManager, WorkspaceOptions,
 };
 
 type Answer<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use stillframe::backends::printable;
-use stillframe::{Engine, SnapshotQuery, WorkspaceOptions};
+use stillframe::options::SnapshotQuery;
+use stillframe::{Engine, WorkspaceOptions};
 
 use super::Tools;
 use crate::failure::Failure;

@@ -4,7 +4,9 @@ use std::io::Read as _;
 
 use serde::Serialize;
 use serde_json::json;
-use stillframe::{ArtifactRecord, ErrorKind, PatchText};
+use stillframe::ErrorKind;
+use stillframe::backends::PatchText;
+use stillframe::records::ArtifactRecord;
 
 use super::Tools;
 use crate::failure::Failure;

@@ -3,8 +3,9 @@
 use std::io::Read as _;
 
 use serde::Serialize;
-use stillframe::backends::EntryKind;
-use stillframe::{ErrorKind, PatchText, RelPath, SnapshotId, StoredFile, WorkspaceOptions};
+use stillframe::backends::{EntryKind, PatchText, RelPath};
+use stillframe::records::StoredFile;
+use stillframe::{ErrorKind, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, runs, snapshot};
 use crate::failure::Failure;

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use stillframe::backends::{
-    ApproximatedFile, Approximation, ModeChange, NestedChange, NestedState, OperationChange,
+    ApproximatedFile, Approximation, BackendKind, ChangedFile, Diff, FileStatus, ModeChange,
+    NestedChange, NestedState, Omission, OmissionReason, OperationChange, RelPath,
     SkipWorktreeChange,
 };
-use stillframe::{
-    BackendKind, ChangedFile, Diff, DiffEnd, DiffOutcome, DiffRequest, Error, ErrorKind,
-    FileStatus, Omission, OmissionReason, RelPath, Snapshot, WorkspaceOptions,
-};
+use stillframe::options::DiffEnd;
+use stillframe::records::DiffOutcome;
+use stillframe::{DiffRequest, Error, ErrorKind, Snapshot, WorkspaceOptions};
 
 use super::diffstat::{self, Changed, Row};
 use super::{Tools, above};

@@ -1,6 +1,7 @@
 //! `events`: what happened, a JSON document on each line.
 
-use stillframe::{Event, EventQuery};
+use stillframe::Event;
+use stillframe::events::EventQuery;
 
 use super::Tools;
 use crate::failure::{self, Failure};

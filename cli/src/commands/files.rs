@@ -1,8 +1,8 @@
 //! `show --files`: what a snapshot has.
 
 use serde::Serialize;
-use stillframe::backends::ListedFile;
-use stillframe::{RelPath, WorkspaceOptions};
+use stillframe::WorkspaceOptions;
+use stillframe::backends::{ListedFile, RelPath};
 
 use super::{Tools, snapshot};
 use crate::failure::Failure;

@@ -29,7 +29,8 @@ mod why;
 use std::future::Future;
 use std::path::PathBuf;
 
-use stillframe::{CancellationToken, Engine, ErrorKind, RetentionOptions, WorkspaceOptions};
+use stillframe::options::RetentionOptions;
+use stillframe::{CancellationToken, Engine, ErrorKind, WorkspaceOptions};
 
 pub(crate) use completions::completions;
 pub(crate) use config::config;

@@ -1,6 +1,8 @@
 //! `purge`: taking a leaked secret out of every snapshot.
 
-use stillframe::{PurgeOutcome, PurgePlan, PurgeTarget, WorkspaceOptions};
+use stillframe::WorkspaceOptions;
+use stillframe::backends::PurgeTarget;
+use stillframe::upkeep::{PurgeOutcome, PurgePlan};
 
 use super::{Tools, above};
 use crate::failure::Failure;

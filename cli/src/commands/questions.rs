@@ -1,6 +1,7 @@
 //! `answer`: what runs ask people.
 
-use stillframe::{QuestionRecord, RunStatus};
+use stillframe::RunStatus;
+use stillframe::records::QuestionRecord;
 
 use super::Tools;
 use crate::failure::Failure;

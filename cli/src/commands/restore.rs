@@ -3,13 +3,12 @@
 use serde::Serialize;
 use serde_json::Value;
 use stillframe::backends::{
-    Conflict, LostAttributes, ModeChange, MovedTag, Omission, OmissionReason, RefChange,
-    RepositoryChanges, SkipReason,
+    Conflict, LostAttributes, ModeChange, MovedTag, Omission, OmissionReason, PlanId, RefChange,
+    RelPath, RepositoryChanges, RestorePlan, SkipReason, Skipped,
 };
-use stillframe::{
-    CopyRequest, ErrorKind, LeftRef, PlanId, RelPath, RestoreDocument, RestorePlan, RestoreRequest,
-    RestoreStatus, Skipped, Snapshot, SnapshotId, UndoPlan, Undone, WorkspaceOptions,
-};
+use stillframe::options::CopyRequest;
+use stillframe::records::{LeftRef, RestoreDocument, RestoreStatus, UndoPlan, Undone};
+use stillframe::{ErrorKind, RestoreRequest, Snapshot, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, above};
 use crate::failure::Failure;

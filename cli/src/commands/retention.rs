@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use stillframe::WorkspaceOptions;
 use stillframe::backends::printable;
-use stillframe::{RetentionOptions, RetentionOutcome, WorkspaceOptions};
+use stillframe::options::RetentionOptions;
+use stillframe::upkeep::RetentionOutcome;
 
 use super::Tools;
 use crate::output;

@@ -8,12 +8,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use stillframe::backends::{Omission, OmissionReason, OmittedKind};
+use stillframe::backends::{
+    BackendKind, Omission, OmissionReason, OmittedKind, RelPath, RetainContent, Search,
+};
+use stillframe::commands::EndSignal;
+use stillframe::records::{
+    Failure as FailureRecord, QuestionId, QuestionStatus, RestoreDocument, RestoreStatus,
+    RunDocument, WorkspaceDocument,
+};
+use stillframe::steps::BoxAdapter;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, CancellationToken,
-    CommandAdapter, EndSignal, Error, ErrorKind, Failure as FailureRecord, QuestionId,
-    QuestionStatus, RelPath, RestoreDocument, RestoreStatus, RetainContent, RunContext,
-    RunDocument, RunId, RunOptions, RunStatus, Search, SessionId, Snapshot, WorkspaceDocument,
+    Adapter, AdapterError, AdapterOutput, CancellationToken, CommandAdapter, Error, ErrorKind,
+    RunContext, RunId, RunOptions, RunStatus, SessionId, Snapshot,
 };
 
 use super::head_moved::head_moved;

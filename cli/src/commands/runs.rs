@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stillframe::backends::{Displaced, RefChange};
-use stillframe::{
-    Error, ErrorKind, Event, EventQuery, EventType, PhaseRecord, QuestionRecord, RunExport,
-    RunQuery, RunRecord, Snapshot, SnapshotId, SnapshotQuery, WorkspaceOptions,
-};
+use stillframe::events::{EventQuery, EventType};
+use stillframe::options::{RunQuery, SnapshotQuery};
+use stillframe::records::{PhaseRecord, QuestionRecord, RunExport, RunRecord};
+use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, above, questions, snapshot};
 use crate::failure::{self, Failure};
@@ -458,7 +458,7 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     text.push_str(&tree(&export.phases));
     text.push_str(&asked(&export.questions));
     for path in diff["changed_paths"].as_array().into_iter().flatten() {
-        if let Ok(path) = serde_json::from_value::<stillframe::RelPath>(path.clone()) {
+        if let Ok(path) = serde_json::from_value::<stillframe::backends::RelPath>(path.clone()) {
             text.push_str(&format!("  {path}\n"));
         }
     }

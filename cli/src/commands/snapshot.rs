@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use stillframe::backends::KeptHistory;
-use stillframe::{
-    Error, ErrorKind, Label, Omission, OmissionReason, RetainContent, Search, Snapshot, SnapshotId,
-    SnapshotQuery, WorkspaceOptions,
-};
+use stillframe::backends::{KeptHistory, Label, Omission, OmissionReason, RetainContent, Search};
+use stillframe::options::SnapshotQuery;
+use stillframe::{Error, ErrorKind, Snapshot, SnapshotId, WorkspaceOptions};
 
 use super::diff::standing;
 use super::{Tools, above, restore};

@@ -9,10 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stillframe::backends::{self, StateDir, Workspace};
+use stillframe::backends::{self, BackendKind, StateDir, Workspace};
+use stillframe::commands::EndSignal;
+use stillframe::records::RunRecord;
+use stillframe::steps::BoxAdapter;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BackendKind, BoxAdapter, EndSignal, Error, ErrorKind,
-    RunContext, RunOptions, RunRecord, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Error, ErrorKind, RunContext, RunOptions,
+    WorkspaceOptions,
 };
 
 use super::{Tools, run, runs};

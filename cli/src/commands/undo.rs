@@ -1,10 +1,10 @@
 //! `undo`: takes back what an operation changed.
 
 use stillframe::backends::DiffOptions;
-use stillframe::{
-    DiffRequest, Error, ErrorKind, EventQuery, EventType, RestoreDocument, SessionManager,
-    SnapshotId, UndoOutcome, UndoTarget, Undone, WorkspaceOptions,
-};
+use stillframe::events::{EventQuery, EventType};
+use stillframe::options::UndoTarget;
+use stillframe::records::{RestoreDocument, UndoOutcome, Undone};
+use stillframe::{DiffRequest, Error, ErrorKind, SessionManager, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, above, diff, restore, runs};
 use crate::failure::Failure;

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use stillframe::backends::{Problem, printable};
-use stillframe::{
-    ErrorKind, GcOptions, GcOutcome, SnapshotId, SnapshotVerdict, VerifyOutcome, WorkspaceOptions,
-};
+use stillframe::options::GcOptions;
+use stillframe::upkeep::{GcOutcome, SnapshotVerdict, VerifyOutcome};
+use stillframe::{ErrorKind, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, restore};
 use crate::failure::Failure;
@@ -29,10 +29,10 @@ pub(crate) fn verify_without_log(
     workspace: &WorkspaceOptions,
     reason: Failure,
 ) -> Result<Reply, Failure> {
-    let Ok(mut outcome) = stillframe::verify_without_log(state_dir, workspace) else {
+    let Ok(mut outcome) = stillframe::upkeep::verify_without_log(state_dir, workspace) else {
         return Err(reason);
     };
-    outcome.log = Some(stillframe::Failure::new(
+    outcome.log = Some(stillframe::records::Failure::new(
         reason.kind().as_str(),
         reason.message(),
     ));

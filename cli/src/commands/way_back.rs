@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use stillframe::backends::Diff;
-use stillframe::{
-    ApproximatedFile, BackendKind, RelPath, RestorePlan, RunDocument, RunId, Snapshot, UndoTarget,
-    WorkspaceDocument, WorkspaceOptions,
-};
+use stillframe::backends::{ApproximatedFile, BackendKind, Diff, RelPath, RestorePlan};
+use stillframe::options::UndoTarget;
+use stillframe::records::{RunDocument, WorkspaceDocument};
+use stillframe::{RunId, Snapshot, WorkspaceOptions};
 
 use super::head_moved::head_moved;
 use super::{Tools, restore};

@@ -1,6 +1,7 @@
 //! `why`: whether a path is captured, and why or why not.
 
-use stillframe::{RelPath, Why, WorkspaceOptions};
+use stillframe::WorkspaceOptions;
+use stillframe::backends::{RelPath, Why};
 
 use super::Tools;
 use crate::failure::Failure;

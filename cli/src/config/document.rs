@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
-use stillframe::IgnoreOptions;
+use stillframe::backends::IgnoreOptions;
 use toml::Spanned;
 
 use crate::args;

@@ -8,15 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use stillframe::backends::{
-    Backend, Change, ContentId, DiffError, Entry, EntryKind, InvalidPath, LockedWorkspace,
-    Operation, PathError, Problem, Recovery, RestoreError, RestoreGoal, RestoreOptions,
-    RestoreOutcome, SkipReason, SnapshotError, SnapshotOptions, StoreError, Verification, Why,
-    Workspace,
+    Backend, BackendKind, Change, ContentId, Diff, DiffError, DiffOptions, Entry, EntryKind,
+    InvalidPath, Label, LockedWorkspace, Operation, PatchText, PathError, PlanId, Problem,
+    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
+    SkipReason, Skipped, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
 };
-use stillframe::{
-    BackendKind, Diff, DiffOptions, Label, PatchText, PlanId, RelPath, RestorePlan, Skipped,
-    Snapshot, SnapshotId,
-};
+use stillframe::{Snapshot, SnapshotId};
 
 /// Copies every file of a workspace. Links and special files are left out.
 #[derive(Debug, Default)]

@@ -5,3 +5,5 @@
 pub(crate) mod data;
 pub(crate) mod event;
 pub(crate) mod notifier;
+
+pub use event::{EVENT_SCHEMA_VERSION, EventQuery, EventType};

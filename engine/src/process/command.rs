@@ -219,7 +219,7 @@ impl CommandAdapter {
     /// be it by SIGKILL. Default: there is none.
     ///
     /// The guardian is the host's own program, which has to begin with
-    /// [`be_guardian`](crate::be_guardian): one that does not would be started anew. It is the parent of
+    /// [`be_guardian`](crate::commands::be_guardian): one that does not would be started anew. It is the parent of
     /// the command, and of what the command leaves. Where none can be started, the host starts the command
     /// itself.
     ///

@@ -21,3 +21,23 @@ pub(crate) mod snapshot;
 pub(crate) mod step;
 pub(crate) mod step_record;
 pub(crate) mod task;
+
+pub use crate::failure::Failure;
+pub use crate::id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, StepId};
+pub use artifact::{ArtifactRecord, SessionStats};
+pub use effect::{CommitRecord, EffectRecord, EffectStatus};
+pub use operation::OperationKind;
+pub use outcome::{
+    DiffOutcome, RunDocument, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,
+    WorkspaceOutcome,
+};
+pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
+pub use recovery::{LeftWorkspace, RecoveryReport, Survivor};
+pub use restore_document::{
+    LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
+};
+pub use run_record::{LeaseRecord, RunExport, RunRecord};
+pub use session::{SessionRecord, SessionStatus};
+pub use step::StepStatus;
+pub use step_record::{PhaseRecord, StepRecord};
+pub use task::TaskRecord;

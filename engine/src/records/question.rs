@@ -10,7 +10,7 @@ use crate::events::data::QuestionMoved;
 use crate::id::{QuestionId, RunId, StepId};
 use crate::records::lease::Moment;
 
-/// What a step asks a person: see [`StepContext::ask`](crate::StepContext::ask).
+/// What a step asks a person: see [`StepContext::ask`](crate::steps::StepContext::ask).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Question {

@@ -20,7 +20,7 @@ pub struct RecoveryReport {
     /// left there is as it was, and is looked after when it is used next, or by the next engine.
     pub left: Vec<LeftWorkspace>,
     /// The processes that are at work, though the run that had started them was settled. No run begins in the workspace
-    /// before they have ended. [`survivors`](crate::Survivor) cannot be seen where they are another user's, or were given
+    /// before they have ended. [`survivors`](crate::records::Survivor) cannot be seen where they are another user's, or were given
     /// an environment without `STILLFRAME_CURRENT_RUN`.
     #[serde(default)]
     pub survivors: Vec<Survivor>,

@@ -2,7 +2,7 @@
 
 use stillframe_backends::{RelPath, Signature};
 
-/// What a commit should be made of: see [`StepContext::commit`](crate::StepContext::commit).
+/// What a commit should be made of: see [`StepContext::commit`](crate::steps::StepContext::commit).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommitOptions {

@@ -33,7 +33,7 @@ pub enum Rerun {
     /// On what is there.
     InPlace,
     /// As somebody answers: `from_before`, `in_place`, or `give_up`, with which the step has failed. See
-    /// [`StepContext::ask`](crate::StepContext::ask) for how long that may take.
+    /// [`StepContext::ask`](crate::steps::StepContext::ask) for how long that may take.
     Ask,
 }
 

@@ -110,8 +110,8 @@ impl StepContext {
     /// that is in place with nothing but commits of its run on it.
     ///
     /// ```no_run
-    /// # async fn work(step: stillframe::StepContext) -> Result<(), stillframe::AdapterError> {
-    /// use stillframe::CommitOptions;
+    /// # async fn work(step: stillframe::steps::StepContext) -> Result<(), stillframe::AdapterError> {
+    /// use stillframe::steps::CommitOptions;
     ///
     /// if let Some(made) = step.commit(CommitOptions::new("Fix the parser")).await? {
     ///     println!("{}: {} files", made.commit, made.files_changed);
@@ -162,9 +162,9 @@ impl StepContext {
     /// does it a second time on top: give that a task of its own, or ask first.
     ///
     /// ```no_run
-    /// # async fn work(step: stillframe::StepContext) -> Result<(), stillframe::AdapterError> {
+    /// # async fn work(step: stillframe::steps::StepContext) -> Result<(), stillframe::AdapterError> {
     /// use std::time::Duration;
-    /// use stillframe::Question;
+    /// use stillframe::records::Question;
     ///
     /// let question = Question::new("Apply this migration?")
     ///     .choices(["yes", "no"])

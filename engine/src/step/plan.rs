@@ -52,7 +52,7 @@ impl StepPlan {
         Self::default()
     }
 
-    /// Adds a step with what it does: see [`StepOptions::definition`](crate::StepOptions::definition).
+    /// Adds a step with what it does: see [`StepOptions::definition`](crate::steps::StepOptions::definition).
     pub fn step(mut self, identity: StepIdentity, definition: impl Into<Value>) -> Self {
         self.steps.push((identity, definition.into()));
         self

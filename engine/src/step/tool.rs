@@ -170,7 +170,8 @@ impl RunContext {
     /// workspace see each other's changes, and taking one back takes back the others' since it began.
     ///
     /// ```no_run
-    /// # use stillframe::{AdapterError, RunContext, ToolOptions};
+    /// # use stillframe::steps::ToolOptions;
+    /// # use stillframe::{AdapterError, RunContext};
     /// # async fn work(context: RunContext) -> Result<(), AdapterError> {
     /// let edited = context
     ///     .call_tool(ToolOptions::new("Edit"), async { Ok("three lines") })

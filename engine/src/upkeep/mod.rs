@@ -9,3 +9,9 @@ pub(crate) mod recovery;
 pub(crate) mod retention;
 pub(crate) mod retention_rules;
 pub(crate) mod verify;
+
+pub use crate::workspace::safety::SafetyRefs;
+pub use gc::{GcOutcome, RemovalOutcome};
+pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
+pub use retention::RetentionOutcome;
+pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use stillframe::records::{
+    PhaseRecord, Question, QuestionId, RestoreStatus, SessionStatus, StepStatus,
+};
+use stillframe::steps::{BoxAdapter, StepError, StepIdentity, StepOptions, StepPlan};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BoxAdapter, Engine, ErrorKind, PhaseRecord, Question,
-    QuestionId, RestoreStatus, RunContext, RunId, RunOptions, RunStatus, SessionManager,
-    SessionStatus, StepError, StepIdentity, StepOptions, StepPlan, StepStatus,
+    Adapter, AdapterError, AdapterOutput, Engine, ErrorKind, RunContext, RunId, RunOptions,
+    RunStatus, SessionManager,
 };
 use tokio::sync::Notify;
 
@@ -35,7 +38,7 @@ fn asks(began: &Arc<AtomicU32>) -> impl Adapter + use<> {
     Work(move |context: RunContext| {
         let began = began.clone();
         async move {
-            let work = |step: stillframe::StepContext| {
+            let work = |step: stillframe::steps::StepContext| {
                 let began = began.clone();
                 async move {
                     began.fetch_add(1, Ordering::Relaxed);
@@ -144,7 +147,7 @@ fn nothing_of_a_session_that_is_paused_is_offered_to_the_host() {
     on_a_runtime(async {
         let offers = Arc::new(AtomicU32::new(0));
         let (place, noted) = (host.workspace(), offers.clone());
-        let resumer = move |run: &stillframe::RunRecord| {
+        let resumer = move |run: &stillframe::records::RunRecord| {
             noted.fetch_add(1, Ordering::Relaxed);
             let options = RunOptions::new(&run.input).workspace(place.clone());
             Some((options, BoxAdapter::new(asks(&Arc::default()))))
@@ -371,7 +374,7 @@ fn what_a_step_left_that_nobody_could_capture_stays_unknown_when_its_run_rests_a
         Work(move |context: RunContext| {
             let waits = waits.clone();
             async move {
-                let work = |step: stillframe::StepContext| async move {
+                let work = |step: stillframe::steps::StepContext| async move {
                     fs::write(step.workspace().unwrap().join("half"), "half\n").unwrap();
                     if let Some(waits) = waits {
                         waits.notify_one();

@@ -4,10 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use stillframe::{
-    CancellationToken, CommandAdapter, CommandInput, CommandOutput, CommandResult, ErrorKind,
-    Failure, OutputPiece, RunOptions, RunOutcome, RunStatus,
-};
+use stillframe::commands::{CommandInput, CommandOutput, CommandResult, OutputPiece};
+use stillframe::records::Failure;
+use stillframe::{CancellationToken, CommandAdapter, ErrorKind, RunOptions, RunOutcome, RunStatus};
 use tokio::sync::mpsc;
 
 use crate::support::Host;
@@ -138,7 +137,10 @@ async fn a_working_directory_that_does_not_exist_is_refused() {
     let options = RunOptions::new("command").workspace(host.workspace());
     let refused = session.execute_run(options, command).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
-    let runs = engine.runs(stillframe::RunQuery::all()).await.unwrap();
+    let runs = engine
+        .runs(stillframe::options::RunQuery::all())
+        .await
+        .unwrap();
     assert!(runs.is_empty());
 }
 

@@ -6,10 +6,11 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use stillframe::backends::Signature;
+use stillframe::backends::{RelPath, Signature};
+use stillframe::steps::{CommitOptions, StepContext};
 use stillframe::{
-    Adapter, AdapterOutput, CommitOptions, Engine, EngineOptions, ErrorKind, RelPath, RunContext,
-    RunId, RunOptions, RunStatus, StepContext, WorkspaceOptions,
+    Adapter, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunId, RunOptions,
+    RunStatus, WorkspaceOptions,
 };
 
 use tokio::sync::mpsc;
@@ -294,8 +295,8 @@ fn a_step_that_runs_again_in_place_finds_each_of_its_commits_and_not_another() {
         Work(move |context: RunContext| {
             let (dies, heard) = (dies.clone(), heard.clone());
             async move {
-                let mut options = stillframe::StepOptions::new("a");
-                options.rerun = Some(stillframe::Rerun::InPlace);
+                let mut options = stillframe::steps::StepOptions::new("a");
+                options.rerun = Some(stillframe::steps::Rerun::InPlace);
                 let phase = context.phase("p");
                 let step = phase.step_with(options, |step| {
                     let (dies, heard) = (dies.clone(), heard.clone());

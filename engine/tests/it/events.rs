@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use stillframe::{
-    AdapterOutput, Cursor, ErrorKind, EventQuery, EventType, Label, RunContext, RunOptions,
-};
+use stillframe::backends::Label;
+use stillframe::events::{EventQuery, EventType};
+use stillframe::{AdapterOutput, Cursor, ErrorKind, RunContext, RunOptions};
 
 use crate::support::{Host, Work, all};
 

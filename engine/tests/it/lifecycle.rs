@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use stillframe::{
-    AdapterOutput, Engine, ErrorKind, Label, RunContext, RunOptions, RunQuery, RunStatus,
-};
+use stillframe::backends::Label;
+use stillframe::options::RunQuery;
+use stillframe::{AdapterOutput, Engine, ErrorKind, RunContext, RunOptions, RunStatus};
 
 use crate::support::{Gate, Host, Work, wait_for, writes};
 

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use stillframe::backends::{Operation, PurgeTarget, RelPath, StateDir, Workspace};
+use stillframe::backends::{Label, Operation, PurgeTarget, RelPath, StateDir, Workspace};
+use stillframe::options::GcOptions;
 use stillframe::{
     CancellationToken, CommandAdapter, DiffRequest, Engine, EngineOptions, Error, ErrorKind,
-    GcOptions, Label, RestoreRequest, RunOptions, WorkspaceOptions,
+    RestoreRequest, RunOptions, WorkspaceOptions,
 };
 
 /// A plain directory, and a state directory with the backends that everybody gets.

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
+use stillframe::events::{EventQuery, EventType};
+use stillframe::options::RunQuery;
+use stillframe::records::{Question, QuestionRecord, QuestionStatus, RunRecord, StepStatus};
+use stillframe::steps::{BoxAdapter, Rerun, StepOptions};
 use stillframe::{
-    AdapterOutput, BoxAdapter, Engine, EngineOptions, ErrorKind, EventQuery, EventType, Question,
-    QuestionRecord, QuestionStatus, Rerun, RunContext, RunId, RunOptions, RunOutcome, RunQuery,
-    RunRecord, RunStatus, SessionManager, StepOptions, StepStatus,
+    AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunId, RunOptions, RunOutcome,
+    RunStatus, SessionManager,
 };
 use tokio::task::JoinHandle;
 
@@ -564,7 +567,7 @@ fn what_a_run_did_that_was_cancelled_while_it_rested_can_be_undone() {
         assert_eq!(host.read("half").as_deref(), Some("x"));
         let (engine, session) = host.session().await;
         engine.cancel_run(&id()).await.unwrap();
-        let target = stillframe::UndoTarget::Run("ticket-42".into());
+        let target = stillframe::options::UndoTarget::Run("ticket-42".into());
         let undone = session.undo(&host.workspace(), target).await.unwrap();
         assert_eq!(undone.undone.run_id, Some(id()));
         assert_eq!(host.read("half"), None);
@@ -1019,7 +1022,7 @@ fn a_run_that_was_interrupted_before_it_used_its_answer_is_gone_on_with_again() 
 /// A step that asks, and that adds to a file beside its question; `with` says how.
 fn works_beside<F, R>(engine: &Engine, with: F) -> impl stillframe::Adapter + use<F, R>
 where
-    F: Fn(stillframe::StepContext, std::path::PathBuf) -> R + Copy + Send + Sync + 'static,
+    F: Fn(stillframe::steps::StepContext, std::path::PathBuf) -> R + Copy + Send + Sync + 'static,
     R: Future<Output = Result<(), stillframe::AdapterError>> + Send,
 {
     let engine = engine.clone();
@@ -1083,7 +1086,7 @@ fn a_step_that_does_a_task_beside_its_question_begins_anew() {
 fn a_step_that_calls_a_tool_beside_its_question_begins_anew() {
     goes_on_as_from_its_beginning(|engine| {
         works_beside(engine, |step, path| async move {
-            let edit = stillframe::ToolOptions::new("Edit");
+            let edit = stillframe::steps::ToolOptions::new("Edit");
             let call = step.run.call_tool(edit, async {
                 add_to(&path);
                 Ok(())
@@ -1104,7 +1107,7 @@ fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
                 let phase = context.phase("p");
                 let asks = phase.step("asks", |step| async move {
                     let path = step.workspace().unwrap().join("half");
-                    let mut edit = stillframe::ToolOptions::new("Edit");
+                    let mut edit = stillframe::steps::ToolOptions::new("Edit");
                     // Nothing is captured around it, so that it is at work before the question is on record.
                     edit.read_only = vec!["Edit".to_owned()];
                     let call = Box::pin(step.run.call_tool(edit, async {

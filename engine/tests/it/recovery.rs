@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stillframe::{
-    CommandAdapter, CommandOutput, Engine, ErrorKind, EventType, Label, OutputPiece, RunOptions,
-    RunQuery, RunStatus, SessionManager, UndoTarget,
-};
+use stillframe::backends::{Label, Operation};
+use stillframe::commands::{CommandOutput, OutputPiece};
+use stillframe::events::EventType;
+use stillframe::options::{RunQuery, UndoTarget};
+use stillframe::{CommandAdapter, Engine, ErrorKind, RunOptions, RunStatus, SessionManager};
 
 use crate::support::{
     Gate, HeldUpStore, Host, Work, all, die_in_the_middle_of, on_a_runtime, writes,
 };
-use stillframe::backends::Operation;
 use stillframe_artifact_store::ArtifactStore as _;
 
 async fn leave_a_run_at_work(host: &Host) {

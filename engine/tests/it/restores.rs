@@ -2,10 +2,13 @@
 
 use std::io::Read as _;
 
+use stillframe::backends::{BackendKind, DiffOptions, Label, RelPath};
+use stillframe::events::EventType;
+use stillframe::options::UndoTarget;
+use stillframe::records::RestoreStatus;
 use stillframe::{
-    BackendKind, DiffOptions, DiffRequest, Engine, EngineOptions, ErrorKind, EventType, Label,
-    RelPath, RestoreRequest, RestoreStatus, RunOptions, SessionManager, Snapshot, UndoTarget,
-    WorkspaceOptions,
+    DiffRequest, Engine, EngineOptions, ErrorKind, RestoreRequest, RunOptions, SessionManager,
+    Snapshot, WorkspaceOptions,
 };
 
 use crate::support::{Host, all, ruins, writes};
@@ -34,7 +37,7 @@ async fn a_restore_puts_back_and_the_undo_takes_that_back_and_the_undo_of_the_un
     host.write("a", "two\n");
     host.write("b", "new\n");
 
-    let request = RestoreRequest::to(first.id.as_str());
+    let request = RestoreRequest::to(&first);
     let done = session.restore(&host.workspace(), request).await.unwrap();
     assert_eq!(done.status, RestoreStatus::Completed);
     assert!(done.plan_id.is_some());
@@ -141,7 +144,7 @@ async fn a_plan_that_is_out_of_date_is_refused_and_nothing_is_touched() {
     let (_engine, session) = host.session().await;
     let first = snapshot(&session, &host).await;
     host.write("a", "two\n");
-    let request = RestoreRequest::to(first.id.as_str());
+    let request = RestoreRequest::to(&first);
     let plan = session
         .plan_restore(&host.workspace(), request.clone())
         .await
@@ -172,7 +175,7 @@ async fn only_the_paths_that_are_named_are_put_back() {
     let first = snapshot(&session, &host).await;
     host.write("a", "two\n");
     host.write("b", "two\n");
-    let request = |name| RestoreRequest::to(first.id.as_str()).paths(vec![path(name)]);
+    let request = |name| RestoreRequest::to(&first).paths(vec![path(name)]);
     session
         .restore(&host.workspace(), request("b"))
         .await
@@ -319,7 +322,7 @@ async fn a_restore_that_fails_says_whether_files_were_touched() {
     let (engine, session) = host.session().await;
     let first = snapshot(&session, &host).await;
     host.write("a", "two\n");
-    let request = || RestoreRequest::to(first.id.as_str());
+    let request = || RestoreRequest::to(&first);
     host.backend.fail("closing");
     let failed = session
         .restore(&host.workspace(), request())
@@ -372,7 +375,7 @@ async fn a_restore_waits_for_a_run_that_is_at_work() {
     let first = snapshot(&session, &host).await;
     let inner = session.clone();
     let workspace = host.workspace();
-    let request = RestoreRequest::to(first.id.as_str());
+    let request = RestoreRequest::to(&first);
     let work = crate::support::Work(move |_| {
         let (session, workspace, request) = (inner.clone(), workspace.clone(), request.clone());
         async move {

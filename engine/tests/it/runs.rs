@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stillframe::backends::DiffOptions;
+use stillframe::events::EventType;
+use stillframe::options::RunQuery;
+use stillframe::records::RestoreStatus;
 use stillframe::{
-    AdapterError, AdapterOutput, CancellationToken, Cursor, DiffOptions, Engine, ErrorKind, Event,
-    EventType, RestoreStatus, RunContext, RunOptions, RunQuery, RunStatus, Strategy,
-    WorkspaceOptions,
+    AdapterError, AdapterOutput, CancellationToken, Cursor, Engine, ErrorKind, Event, RunContext,
+    RunOptions, RunStatus, Strategy, WorkspaceOptions,
 };
 
 use crate::support::{Gate, HeldUpStore, Host, Work, all, ruins, types, wait_for, writes};
@@ -340,7 +343,7 @@ async fn an_adapter_that_panics_is_a_failed_run_and_the_engine_lives() {
 async fn a_backend_that_panics_is_a_failed_step_and_lets_go_of_the_workspace() {
     let host = Host::new();
     let (_engine, session) = host.session().await;
-    let panic = stillframe::Label::new("panic");
+    let panic = stillframe::backends::Label::new("panic");
     let failed = session
         .snapshot(&host.workspace(), panic)
         .await
@@ -349,7 +352,7 @@ async fn a_backend_that_panics_is_a_failed_step_and_lets_go_of_the_workspace() {
         failed.to_string().contains("the backend is broken"),
         "{failed}"
     );
-    let manual = stillframe::Label::MANUAL;
+    let manual = stillframe::backends::Label::MANUAL;
     session.snapshot(&host.workspace(), manual).await.unwrap();
 }
 
@@ -498,7 +501,7 @@ async fn a_second_run_in_a_workspace_waits_and_is_told_who_has_it() {
     assert_eq!(busy.kind(), ErrorKind::Busy);
 
     // A snapshot by hand is no run: it can be taken while one is at work.
-    let label = stillframe::Label::MANUAL;
+    let label = stillframe::backends::Label::MANUAL;
     session.snapshot(&host.workspace(), label).await.unwrap();
     finish.send(()).unwrap();
     let outcome = first.await.unwrap().unwrap();

@@ -1,8 +1,9 @@
 //! The life of a session.
 
+use stillframe::events::EventType;
+use stillframe::records::SessionStatus;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, ErrorKind, EventType, RunContext, RunOptions, RunStatus,
-    SessionStatus,
+    Adapter, AdapterError, AdapterOutput, ErrorKind, RunContext, RunOptions, RunStatus,
 };
 
 use crate::support::{Host, Work, all, ruins, types, writes};
@@ -69,7 +70,7 @@ async fn an_ended_session_takes_no_transition_and_its_row_is_unchanged() {
     }
     assert_eq!(session.record().await.unwrap(), before);
     let refused = session
-        .snapshot(&host.workspace(), stillframe::Label::MANUAL)
+        .snapshot(&host.workspace(), stillframe::backends::Label::MANUAL)
         .await;
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
 }
@@ -149,7 +150,7 @@ async fn a_workspace_has_a_session_of_its_own() {
     assert_eq!(digits.len(), 32);
 
     for _ in 0..2 {
-        let label = stillframe::Label::MANUAL;
+        let label = stillframe::backends::Label::MANUAL;
         one.snapshot(&host.workspace(), label).await.unwrap();
     }
     let taken: Vec<u64> = all(&engine, &one)

@@ -7,10 +7,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use stillframe::backends::{Operation, StateDir, Workspace};
+use stillframe::events::EventType;
+use stillframe::options::RunQuery;
+use stillframe::records::{PhaseRecord, RestoreStatus, SessionStatus, StepStatus};
+use stillframe::steps::{
+    Rerun, RetryPolicy, StepContext, StepError, StepIdentity, StepOptions, StepPlan,
+};
 use stillframe::{
-    AdapterError, AdapterOutput, Engine, ErrorKind, EventType, PhaseRecord, Rerun, RestoreStatus,
-    RetryPolicy, RunContext, RunId, RunOptions, RunQuery, RunStatus, SessionManager, SessionStatus,
-    StepContext, StepError, StepIdentity, StepOptions, StepPlan, StepStatus,
+    AdapterError, AdapterOutput, Engine, ErrorKind, RunContext, RunId, RunOptions, RunStatus,
+    SessionManager,
 };
 
 use crate::support::{

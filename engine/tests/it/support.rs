@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe::backends::{
-    Backend, CaptureRules, DiffError, LockedWorkspace, Operation, Recovery, RestoreError,
-    RestoreGoal, RestoreOptions, RestoreOutcome, SnapshotError, SnapshotOptions, StoreError,
-    Verification, Why, Workspace,
+    Backend, BackendKind, CaptureRules, Diff, DiffError, DiffOptions, LockedWorkspace, Operation,
+    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
+    SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
 };
+use stillframe::events::EventQuery;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, BackendKind, Diff, DiffOptions, Engine, EngineOptions,
-    Event, EventQuery, RelPath, RestorePlan, RunContext, RunOutcome, RunStatus, SessionManager,
-    Snapshot, SnapshotId, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, Event, RunContext, RunOutcome,
+    RunStatus, SessionManager, Snapshot, SnapshotId, WorkspaceOptions,
 };
 use stillframe_artifact_store::{
     self as artifact_store, ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError,

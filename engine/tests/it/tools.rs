@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use stillframe::backends::Label;
+use stillframe::events::EventType;
+use stillframe::options::GcOptions;
+use stillframe::steps::{ToolError, ToolOptions};
 use stillframe::{
-    AdapterError, AdapterOutput, Engine, ErrorKind, EventType, GcOptions, Label, RunContext,
-    RunOptions, RunStatus, SessionManager, ToolError, ToolOptions,
+    AdapterError, AdapterOutput, Engine, ErrorKind, RunContext, RunOptions, RunStatus,
+    SessionManager,
 };
 
 use crate::support::{Host, Work, all};
@@ -265,7 +269,7 @@ async fn a_tool_that_cannot_be_called_for_a_moment_leaves_a_run_that_can_go_on()
         Work(move |context: RunContext| {
             let backend = backend.clone();
             async move {
-                let called = |step: stillframe::StepContext| async move {
+                let called = |step: stillframe::steps::StepContext| async move {
                     if fails {
                         backend.fail("step");
                     }

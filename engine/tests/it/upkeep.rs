@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
+use stillframe::backends::{Label, PurgeTarget};
+use stillframe::options::GcOptions;
 use stillframe::{
-    Engine, EngineOptions, ErrorKind, GcOptions, Label, PurgeTarget, RestoreRequest, RunContext,
-    RunOptions, SessionManager, Snapshot,
+    Engine, EngineOptions, ErrorKind, RestoreRequest, RunContext, RunOptions, SessionManager,
+    Snapshot,
 };
 
 use crate::support::{Host, Work, writes};

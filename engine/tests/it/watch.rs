@@ -1,7 +1,8 @@
 //! A workspace that is watched from one snapshot of a session to the next.
 
 use serde_json::json;
-use stillframe::{Engine, EngineOptions, Label, RunOptions, Search, WalkReason};
+use stillframe::backends::{Label, Search, WalkReason};
+use stillframe::{Engine, EngineOptions, RunOptions};
 
 use crate::support::{Host, all, ruins, writes};
 

@@ -1,10 +1,9 @@
 //! What is on record of a run of a file of steps, and whether a file can go on with it. Pure.
 
 use serde_json::Value;
-use stillframe::{
-    AdapterError, ErrorKind, PlanReport, RunExport, RunRecord, SnapshotId, StepError, StepIdentity,
-    StepRecord, StepStatus,
-};
+use stillframe::records::{RunExport, RunRecord, StepRecord, StepStatus};
+use stillframe::steps::{PlanReport, StepError, StepIdentity};
+use stillframe::{AdapterError, ErrorKind, SnapshotId};
 
 use crate::failure::Failure;
 use crate::step_file::{FileStep, StepFile};

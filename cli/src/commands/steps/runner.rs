@@ -8,10 +8,14 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use serde_json::{Value, json};
+use stillframe::backends::RelPath;
+use stillframe::commands::EndSignal;
+use stillframe::events::{EventQuery, EventType};
+use stillframe::records::{Answer, CommitRecord, Question};
+use stillframe::steps::{CommitOptions, StepContext, StepError, StepOptions};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Answer, CancellationToken, CommandAdapter, CommitOptions,
-    CommitRecord, EndSignal, Engine, Error, EventQuery, EventType, Question, RelPath, RunContext,
-    RunId, SnapshotId, StepContext, StepError, StepOptions,
+    Adapter, AdapterError, AdapterOutput, CancellationToken, CommandAdapter, Engine, Error,
+    RunContext, RunId, SnapshotId,
 };
 use tokio::sync::Mutex;
 
