@@ -22,8 +22,11 @@ use crate::regular_file::open_regular;
 
 /// Takes the lock on a file, and says whether it has it; `false`: somebody else has.
 pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
-    let once = || rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
-    match rustix::io::retry_on_intr(once) {
+    try_flock(file, FlockOperation::NonBlockingLockExclusive)
+}
+
+fn try_flock(file: impl AsFd, operation: FlockOperation) -> io::Result<bool> {
+    match rustix::io::retry_on_intr(|| rustix::fs::flock(file.as_fd(), operation)) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(errno) => Err(errno.into()),
@@ -32,8 +35,22 @@ pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
 
 /// As [`try_lock`], until the deadline.
 pub fn lock_within(op: &Operation, file: impl AsFd, deadline: Deadline) -> io::Result<bool> {
+    flock_within(op, file, deadline, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// As [`lock_within`], but any number may have the lock at once, and nobody has it alone meanwhile.
+pub fn shared_lock_within(op: &Operation, file: impl AsFd, deadline: Deadline) -> io::Result<bool> {
+    flock_within(op, file, deadline, FlockOperation::NonBlockingLockShared)
+}
+
+fn flock_within(
+    op: &Operation,
+    file: impl AsFd,
+    deadline: Deadline,
+    operation: FlockOperation,
+) -> io::Result<bool> {
     loop {
-        if try_lock(file.as_fd())? {
+        if try_flock(file.as_fd(), operation)? {
             return Ok(true);
         }
         if !deadline.pause(op) {

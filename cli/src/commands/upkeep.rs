@@ -222,7 +222,14 @@ fn balance(outcome: &GcOutcome) -> String {
     for id in &outcome.forgotten {
         text.push_str(&format!("{forgot} {id}\n"));
     }
+    let removed = match outcome.dry_run {
+        true => "would remove",
+        false => "removed",
+    };
+    let artifacts = outcome.artifacts_removed.iter();
+    let artifacts = artifacts.map(|key| format!("{removed} artifact {}\n", output::printable(key)));
     if outcome.dry_run {
+        text.extend(artifacts);
         text.push_str(&format!(
             "nothing was done; {} would be kept, {} used now\n",
             output::count(outcome.kept, "snapshot"),
@@ -240,9 +247,7 @@ fn balance(outcome: &GcOutcome) -> String {
             output::printable(name)
         ));
     }
-    for key in &outcome.artifacts_removed {
-        text.push_str(&format!("removed artifact {}\n", output::printable(key)));
-    }
+    text.extend(artifacts);
     text.push_str(&format!(
         "{} freed; {} kept, {} used\n",
         output::size(outcome.freed_bytes),
@@ -267,6 +272,15 @@ mod tests {
             format!(
                 "forgot snap_{}\nremoved artifact patch\\u{{1b}}\n\
                  2.0 KiB freed; 1 snapshot kept, 512 bytes used\n",
+                "a".repeat(32)
+            )
+        );
+        outcome.dry_run = true;
+        assert_eq!(
+            balance(&outcome),
+            format!(
+                "would forget snap_{}\nwould remove artifact patch\\u{{1b}}\n\
+                 nothing was done; 1 snapshot would be kept, 512 bytes used now\n",
                 "a".repeat(32)
             )
         );

@@ -14,6 +14,7 @@ use crate::state::StateStore;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::liveness::EngineLock;
+use crate::state::registering::Registering;
 
 /// How long between two looks for events of other processes, which ring no bell here.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -29,6 +30,7 @@ pub(crate) enum StateWriterMessage {
     /// Write these changes, all or none.
     Commit {
         changes: Vec<Change>,
+        held: Option<Registering>,
         reply: oneshot::Sender<Result<Vec<Event>, StateError>>,
     },
     /// The thread has ended, which it never does by itself.
@@ -122,6 +124,8 @@ impl LogOnDemand {
 
 struct Job {
     changes: Vec<Change>,
+    /// Let go of once they are written.
+    held: Option<Registering>,
     reply: oneshot::Sender<Result<Vec<Event>, StateError>>,
 }
 
@@ -143,7 +147,17 @@ impl StateWriter {
     /// They are durable on `Ok`. [`ErrorKind::Unavailable`](stillframe_backends::ErrorKind): the
     /// state writer is lost, and nobody can tell whether they are.
     pub(crate) async fn commit(&self, changes: Vec<Change>) -> Result<Vec<Event>, Error> {
-        match self.send(changes).await {
+        self.commit_and_release(changes, None).await
+    }
+
+    /// As [`StateWriter::commit`]; `held` is let go of once they are written or refused, also where nobody waits for that
+    /// any more.
+    pub(crate) async fn commit_and_release(
+        &self,
+        changes: Vec<Change>,
+        held: Option<Registering>,
+    ) -> Result<Vec<Event>, Error> {
+        match self.send(changes, held).await {
             Ok(result) => Ok(result?),
             Err(_) => Err(lost()),
         }
@@ -151,18 +165,24 @@ impl StateWriter {
 
     /// As [`StateWriter::commit`], for work that may block.
     pub(crate) fn commit_blocking(&self, changes: Vec<Change>) -> Result<Vec<Event>, Error> {
-        match self.send(changes).blocking_recv() {
+        match self.send(changes, None).blocking_recv() {
             Ok(result) => Ok(result?),
             Err(_) => Err(lost()),
         }
     }
 
-    fn send(&self, changes: Vec<Change>) -> oneshot::Receiver<Result<Vec<Event>, StateError>> {
+    fn send(
+        &self,
+        changes: Vec<Change>,
+        held: Option<Registering>,
+    ) -> oneshot::Receiver<Result<Vec<Event>, StateError>> {
         let (reply, answer) = oneshot::channel();
         // A message that cannot be sent takes its reply along, which the receiver hears of.
-        let _ = self
-            .actor
-            .send_message(StateWriterMessage::Commit { changes, reply });
+        let _ = self.actor.send_message(StateWriterMessage::Commit {
+            changes,
+            held,
+            reply,
+        });
         answer
     }
 
@@ -188,6 +208,7 @@ fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, notifier: &Notifier)
         let job = jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed()));
         if let Ok(job) = job {
             let result = log.commit(&job.changes);
+            drop(job.held);
             if let Ok(events) = &result {
                 notifier.notify(events);
             }
@@ -255,10 +276,18 @@ impl Actor for StateWriterActor {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            StateWriterMessage::Commit { changes, reply } => {
+            StateWriterMessage::Commit {
+                changes,
+                held,
+                reply,
+            } => {
                 let queue = state.queue.as_ref().ok_or("the queue is closed")?;
                 queue
-                    .send(Job { changes, reply })
+                    .send(Job {
+                        changes,
+                        held,
+                        reply,
+                    })
                     .map_err(|_| "the thread of the state writer is gone")?;
                 Ok(())
             }

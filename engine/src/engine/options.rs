@@ -24,7 +24,8 @@ pub struct EngineOptions {
     pub state_dir: Option<PathBuf>,
     /// The backend of every workspace, in place of the built-in ones. Default: none.
     pub backend: Option<Arc<dyn Backend>>,
-    /// Where artifacts are kept. Default: files in the state directory.
+    /// Where artifacts are kept. Default: files in the state directory. A store serves one state directory: a clean-up
+    /// removes the patches in it that the log does not name.
     pub artifact_store: Option<Arc<dyn ArtifactStore>>,
     /// Told how far a capture has come. Default: nobody.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,

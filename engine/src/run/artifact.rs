@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::id::{ArtifactId, RunId, SessionId};
 use crate::records::artifact::ArtifactRecord;
 use crate::state::change::Change;
+use crate::state::registering::Registering;
 
 /// Keeps content under `key`, and registers it.
 pub(crate) async fn put(
@@ -19,26 +20,33 @@ pub(crate) async fn put(
     content_type: &str,
     content: Box<dyn Read + Send>,
 ) -> Result<ArtifactRecord, Error> {
-    let record = keep(core, (session_id, None), key, content_type, content).await?;
-    let change = Change::RegisterArtifact(Box::new(record.clone()));
-    core.parts.writer.commit(vec![change]).await?;
+    let whose = (session_id, None);
+    let (record, held) = keep(core, whose, key, content_type, content).await?;
+    let changes = vec![Change::RegisterArtifact(Box::new(record.clone()))];
+    let writer = &core.parts.writer;
+    writer.commit_and_release(changes, Some(held)).await?;
     Ok(record)
 }
 
-/// Keeps content under `key`, and answers with the record that is to be registered.
+/// Keeps content under `key`, and answers with the record that is to be registered, and what keeps clean-ups away until
+/// it is.
 pub(crate) async fn keep(
     core: &Core,
     (session_id, run_id): (&SessionId, Option<&RunId>),
     key: &str,
     content_type: &str,
     content: Box<dyn Read + Send>,
-) -> Result<ArtifactRecord, Error> {
-    let meta = core.put(ArtifactKey::new(key)?, content).await?;
-    Ok(ArtifactRecord {
+) -> Result<(ArtifactRecord, Registering), Error> {
+    let key = ArtifactKey::new(key)?;
+    let state_dir = core.parts.state_dir.clone();
+    let begin = move || Registering::begin(state_dir.path());
+    let held = core.parts.blocking.run(begin).await??;
+    let meta = core.put(key, content).await?;
+    let record = ArtifactRecord {
         id: ArtifactId::random(),
         session_id: session_id.clone(),
         run_id: run_id.cloned(),
-        key: key.to_owned(),
+        key: meta.key.into(),
         content_type: content_type.to_owned(),
         byte_size: meta.bytes,
         checksum: meta.blake3.to_string(),
@@ -47,5 +55,6 @@ pub(crate) async fn keep(
         metadata: json!({}),
         created_at: core.parts.now(),
         deleted_at: None,
-    })
+    };
+    Ok((record, held))
 }

@@ -16,6 +16,7 @@ use crate::records::restore_document::RestoreDocument;
 use crate::records::run_document::{RunSummary, document};
 use crate::run::artifact;
 use crate::state::change::{Change, NewEvent};
+use crate::state::registering::Registering;
 use crate::workspace::compare;
 use crate::workspace::opened::Opened;
 
@@ -73,11 +74,11 @@ pub(crate) async fn diff(
         )
     };
     let (mut diff, patch) = parts.blocking.run(compared).await??;
-    let (mut record, mut problem) = (None, None);
+    let (mut record, mut held, mut problem) = (None, None, None);
     if let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || is_offloaded))
     {
         match offload(core, &mut diff, patch, (session_id, run_id)).await {
-            Ok(kept) => record = kept,
+            Ok(kept) => (record, held) = kept.unzip(),
             Err(e) => problem = Some(e),
         }
     }
@@ -93,7 +94,7 @@ pub(crate) async fn diff(
     let record = record.map(|record| Change::RegisterArtifact(Box::new(record)));
     let changes = fence.into_iter().chain(record);
     let changes = changes.chain([Change::Append(event)]).collect();
-    parts.writer.commit(changes).await?;
+    parts.writer.commit_and_release(changes, held).await?;
     Ok((diff, problem))
 }
 
@@ -103,8 +104,8 @@ async fn offload(
     diff: &mut Diff,
     patch: File,
     (session_id, run_id): (&SessionId, &RunId),
-) -> Result<Option<ArtifactRecord>, Error> {
-    let stem = format!("patch_{}_{}_", diff.from_ref, diff.to_ref);
+) -> Result<Option<(ArtifactRecord, Registering)>, Error> {
+    let stem = format!("{PATCH}{}_{}_", diff.from_ref, diff.to_ref);
     let asked = session_id.clone();
     let known = core
         .parts
@@ -123,8 +124,22 @@ async fn offload(
     let digits = uuid::Uuid::new_v4().simple();
     let key = format!("{stem}{digits}");
     let whose = (session_id, Some(run_id));
-    let record = artifact::keep(core, whose, &key, "text/x-patch", Box::new(patch)).await?;
+    let kept = artifact::keep(core, whose, &key, "text/x-patch", Box::new(patch)).await?;
     diff.patch = None;
     diff.patch_ref = Some(key);
-    Ok(Some(record))
+    Ok(Some(kept))
+}
+
+/// How the key of a patch begins.
+const PATCH: &str = "patch_";
+
+/// Whether an artifact of this key is a patch that the engine kept, which has a key of its own: it ends in 32 random
+/// digits.
+pub(crate) fn is_patch_key(key: &str) -> bool {
+    let digits = key
+        .strip_prefix(PATCH)
+        .and_then(|rest| rest.rsplit('_').next());
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }

@@ -17,6 +17,7 @@ pub(crate) mod liveness;
 pub(crate) mod new_session;
 pub(crate) mod phases;
 pub(crate) mod reader;
+pub(crate) mod registering;
 pub(crate) mod reserve;
 mod row_sum;
 pub(crate) mod run_name;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stillframe_artifact_store::ArtifactKey;
+use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use stillframe_backends::{
     BackendKind, ErrorKind, Label, LockedWorkspace, Operation, Problem, SnapshotId, StoreError,
     Workspace, seeded_bug,
@@ -24,6 +24,7 @@ use crate::state::change::{Change, NewEvent};
 use crate::state::{StateStore, snapshot_name};
 use crate::upkeep::claims::{Claim, Claims};
 use crate::upkeep::retention_rules::due;
+use crate::upkeep::unregistered::unregistered;
 use crate::upkeep::verify::{self, unusable_artifacts};
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
@@ -54,10 +55,11 @@ pub struct GcOutcome {
     /// guards that were forgotten go too.
     #[serde(flatten)]
     pub safety_refs: SafetyRefs,
-    /// Why the store of artifacts cannot be opened, if it cannot: nothing of it was removed.
+    /// Why the store of artifacts cannot be opened, or does not tell what it has, if so: nothing of it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifacts_unusable: Option<Problem>,
-    /// The keys of the artifacts that were removed.
+    /// The keys of the artifacts that were removed: patches that the log does not name, because their process died before
+    /// that was written, and what a quota left no space for.
     pub artifacts_removed: Vec<String>,
     /// By how many bytes less the store and the artifacts occupy than before.
     pub freed_bytes: u64,
@@ -199,6 +201,7 @@ fn clean_up(
 ) -> Result<GcOutcome, Error> {
     adoption::adopt(op, parts, locked, adoption::Untold::Tell)?;
     let mut upkeep = Upkeep::read(parts, locked)?;
+    upkeep.find_unregistered();
     upkeep.measure(locked)?;
     if options.dry_run {
         return upkeep.foretold(op, locked, options);
@@ -210,6 +213,7 @@ fn clean_up(
     }
     let due = upkeep.due(op, locked, options)?;
     upkeep.forget(op, locked, due)?;
+    upkeep.remove_unregistered(locked)?;
     upkeep.collect(op, locked)?;
     if let Some(quota) = options.max_bytes {
         upkeep.shrink(op, locked, quota)?;
@@ -334,6 +338,8 @@ pub(crate) struct Upkeep<'a> {
     pub(crate) claims: Claims,
     /// The artifacts of the runs of this workspace.
     artifacts: Vec<ArtifactRecord>,
+    /// Patches, of whatever workspace, that no row names.
+    unregistered: Vec<ArtifactMeta>,
     /// What was occupied before anything was done.
     began_with_bytes: u64,
     /// How many of the refs in the outcome, moved and removed, the log has been told of.
@@ -368,11 +374,20 @@ impl<'a> Upkeep<'a> {
             snapshots,
             claims,
             artifacts,
+            unregistered: Vec::new(),
             began_with_bytes: 0,
             told_refs: (0, 0),
             is_by_name: false,
             outcome: GcOutcome::default(),
         })
+    }
+
+    /// Looks for patches that no row names. Where the store does not tell, the rest of the clean-up goes on.
+    fn find_unregistered(&mut self) {
+        match unregistered(self.parts) {
+            Ok(found) => self.unregistered = found,
+            Err(e) => self.outcome.artifacts_unusable = Some(unusable_artifacts(&e)),
+        }
     }
 
     /// Adds up what is occupied, before anything is done.
@@ -419,6 +434,8 @@ impl<'a> Upkeep<'a> {
         self.outcome.dry_run = true;
         self.outcome.kept = (self.snapshots.len() - due.len()) as u64;
         self.outcome.forgotten = due;
+        let keys = self.unregistered.into_iter().map(|found| found.key.into());
+        self.outcome.artifacts_removed = keys.collect();
         self.outcome.used_bytes = self.began_with_bytes;
         Ok(self.outcome)
     }
@@ -640,6 +657,23 @@ impl<'a> Upkeep<'a> {
         Ok(true)
     }
 
+    /// Removes the patches that no row names.
+    fn remove_unregistered(&mut self, locked: &LockedWorkspace) -> Result<(), Error> {
+        let found = std::mem::take(&mut self.unregistered);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<&str> = found.iter().map(|artifact| artifact.key.as_str()).collect();
+        let told = self.telling(locked, &[], &keys)?;
+        self.parts.writer.commit_blocking(told)?;
+        let store = self.parts.artifacts.store()?;
+        for artifact in found {
+            store.delete(&artifact.key)?;
+            self.outcome.artifacts_removed.push(artifact.key.into());
+        }
+        Ok(())
+    }
+
     /// Frees the space of what nobody needs any more.
     pub(crate) fn collect(
         &mut self,
@@ -683,6 +717,7 @@ impl<'a> Upkeep<'a> {
 
     fn used_bytes(&self, locked: &LockedWorkspace) -> Result<u64, Error> {
         let mut bytes: u64 = self.artifacts.iter().map(|a| a.byte_size).sum();
+        bytes += self.unregistered.iter().map(|a| a.bytes).sum::<u64>();
         for backend in backends::backends(self.parts) {
             bytes += backend.store_bytes(locked)?;
         }

@@ -8,6 +8,7 @@ pub(crate) mod purge;
 pub(crate) mod recovery;
 pub(crate) mod retention;
 pub(crate) mod retention_rules;
+pub(crate) mod unregistered;
 pub(crate) mod verify;
 
 pub use crate::workspace::safety::SafetyRefs;

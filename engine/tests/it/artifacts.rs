@@ -1,12 +1,15 @@
 //! Artifacts of the host's own.
 
+use std::fs;
 use std::io::Read as _;
 use std::sync::Arc;
 
-use stillframe::{Engine, ErrorKind};
-use stillframe_artifact_store::{ArtifactKey, MemoryStore};
+use stillframe::events::EventType;
+use stillframe::options::GcOptions;
+use stillframe::{Engine, ErrorKind, Event, RunOptions, WorkspaceOptions};
+use stillframe_artifact_store::{ArtifactKey, ArtifactStore, FileStore, MemoryStore, PutOptions};
 
-use crate::support::Host;
+use crate::support::{Gate, HeldUpStore, Host, eventually, on_a_runtime, wait_for, writes};
 
 async fn text(engine: &Engine, key: &str) -> String {
     let mut text = String::new();
@@ -84,4 +87,122 @@ async fn a_damaged_artifact_is_corrupt_and_verify_names_it() {
     assert_eq!(found.artifacts.len(), 1);
     assert_eq!(found.artifacts[0].key, "bad");
     assert_eq!(found.artifacts[0].error.kind.as_deref(), Some("Corrupt"));
+}
+
+fn keys(store: &dyn ArtifactStore) -> Vec<String> {
+    let list = store.list().unwrap().artifacts;
+    list.into_iter().map(|found| found.key.into()).collect()
+}
+
+async fn with_store(host: &Host, store: Arc<dyn ArtifactStore>) -> Engine {
+    let options = host.options().artifact_store(store);
+    Engine::start(options).await.unwrap()
+}
+
+/// Begins a run whose patch goes to the store of artifacts, and waits until it stands before the gate there.
+async fn held_up_run(host: &Host, engine: Engine, is_there: std::sync::mpsc::Receiver<()>) {
+    let session = engine.session("s").await.unwrap();
+    let workspace = host.workspace().offload_patches(true);
+    let options = RunOptions::new("x").workspace(workspace);
+    tokio::spawn(async move {
+        let _engine = engine;
+        session.execute_run(options, writes("new", "x\n")).await
+    });
+    wait_for(is_there).await;
+}
+
+#[test]
+fn a_patch_whose_engine_died_before_the_log_named_it_goes_with_a_clean_up() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let inner = store.inner.clone();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let engine = with_store(&host, store).await;
+        held_up_run(&host, engine, is_there).await;
+    });
+    runtime.shutdown_background();
+    open.send(()).unwrap();
+    let orphan = keys(&*inner).remove(0);
+    let mine = ArtifactKey::new("patch_of_mine").unwrap();
+    let content = &mut &b"mine"[..];
+    inner.put(&mine, content, &PutOptions::default()).unwrap();
+    on_a_runtime(async {
+        let engine = with_store(&host, inner.clone()).await;
+        let found = engine.verify(&host.workspace()).await.unwrap();
+        assert!(found.is_sound(), "{found:?}");
+        let gc = |options| {
+            let (engine, workspace) = (engine.clone(), host.workspace());
+            async move { engine.gc(&workspace, options).await.unwrap() }
+        };
+        let foretold = gc(GcOptions::default().dry_run(true)).await;
+        assert_eq!(foretold.artifacts_removed, [orphan.as_str()]);
+        assert!(keys(&*inner).contains(&orphan), "nothing was done");
+        let bytes = inner.list().unwrap().artifacts;
+        let bytes = bytes.iter().find(|found| found.key.as_str() == orphan);
+        let gone = gc(GcOptions::default()).await;
+        assert_eq!(gone.artifacts_removed, [orphan.as_str()]);
+        assert_eq!(gone.freed_bytes, bytes.unwrap().bytes);
+        let left = keys(&*inner);
+        assert!(!left.contains(&orphan), "{left:?}");
+        assert!(left.contains(&mine.as_str().to_owned()), "{left:?}");
+        let again = gc(GcOptions::default()).await;
+        assert!(again.artifacts_removed.is_empty(), "{again:?}");
+
+        let session = engine.workspace_session(host.path()).await.unwrap();
+        let events = crate::support::all(&engine, &session).await;
+        let cleaned = |e: &&Event| e.event_type == EventType::WORKSPACE_CLEANED_UP;
+        let told = events.iter().find(cleaned).unwrap();
+        assert_eq!(told.data["artifacts"][0], orphan.as_str());
+    });
+}
+
+#[test]
+fn a_patch_that_another_engine_has_just_put_is_no_orphan() {
+    let host = Host::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::create_dir(elsewhere.path().join("workspace")).unwrap();
+    let beside = WorkspaceOptions::at(elsewhere.path().join("workspace"));
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let inner = store.inner.clone();
+    on_a_runtime(async {
+        let engine = with_store(&host, store).await;
+        held_up_run(&host, engine, is_there).await;
+        let put = keys(&*inner);
+        assert_eq!(put.len(), 1, "and the log does not name it yet");
+        let other = with_store(&host, inner.clone()).await;
+        for options in [GcOptions::default().dry_run(true), GcOptions::default()] {
+            let gone = other.gc(&beside, options).await.unwrap();
+            assert!(gone.artifacts_removed.is_empty(), "{gone:?}");
+            assert_eq!(keys(&*inner), put);
+        }
+        open.send(()).unwrap();
+        let named = || async { !other.artifacts(None).await.unwrap().is_empty() };
+        eventually("the log names it", named).await;
+        let gone = other.gc(&beside, GcOptions::default()).await.unwrap();
+        assert!(gone.artifacts_removed.is_empty(), "{gone:?}");
+        other.open_artifact(&put[0]).await.unwrap();
+    });
+}
+
+#[tokio::test]
+async fn the_engines_own_store_is_compared_with_the_log_too() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    engine
+        .gc(&host.workspace(), GcOptions::default())
+        .await
+        .unwrap();
+    let store = FileStore::open(host.state().join("artifacts")).unwrap();
+    let key = format!("patch_a_b_{}", "0".repeat(32));
+    let content = &mut &b"a patch"[..];
+    let orphan = ArtifactKey::new(key.as_str()).unwrap();
+    store.put(&orphan, content, &PutOptions::default()).unwrap();
+    let gone = engine.gc(&host.workspace(), GcOptions::default()).await;
+    let gone = gone.unwrap();
+    assert_eq!(gone.artifacts_removed, [key]);
+    assert_eq!(gone.freed_bytes, 7);
+    assert_eq!(keys(&store), [""; 0]);
 }

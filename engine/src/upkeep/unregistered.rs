@@ -1,0 +1,42 @@
+//! Patches that the store of artifacts has and the log does not name.
+//!
+//! A patch is in its store before its row is written. Whoever dies in between leaves one that nobody can ask for; so
+//! does whoever deletes one and dies once the row is gone.
+
+use std::collections::HashSet;
+
+use stillframe_artifact_store::ArtifactMeta;
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::run::closing::is_patch_key;
+use crate::state::registering::Registering;
+
+/// The patches that no row names, and none will. Blocks.
+///
+/// Only what has a key that the engine made up is looked at. It is used once, and the patch can be made again from its
+/// snapshots; what the host has put under a key of its own may be all that there is of it, should the log be lost.
+pub(crate) fn unregistered(parts: &Parts) -> Result<Vec<ArtifactMeta>, Error> {
+    if !parts.artifacts.is_there() {
+        return Ok(Vec::new());
+    }
+    let mut found = parts.artifacts.store()?.list()?.artifacts;
+    found.retain(|artifact| is_patch_key(artifact.key.as_str()));
+    drop_registered(parts, &mut found)?;
+    if found.is_empty() {
+        return Ok(found);
+    }
+    match Registering::wait_for_all(parts.state_dir.path())? {
+        // The row of one that was on its way is there by now.
+        true => drop_registered(parts, &mut found)?,
+        false => found.clear(),
+    }
+    Ok(found)
+}
+
+fn drop_registered(parts: &Parts, found: &mut Vec<ArtifactMeta>) -> Result<(), Error> {
+    let rows = parts.reader.read_blocking(|store| store.artifacts(None))?;
+    let named: HashSet<String> = rows.into_iter().map(|row| row.key).collect();
+    found.retain(|artifact| !named.contains(artifact.key.as_str()));
+    Ok(())
+}
