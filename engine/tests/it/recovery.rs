@@ -13,7 +13,7 @@ use stillframe::options::{RunQuery, UndoTarget};
 use stillframe::{CommandAdapter, Engine, ErrorKind, RunOptions, RunStatus, SessionManager};
 
 use crate::support::{
-    Gate, HeldUpStore, Host, Work, all, die_in_the_middle_of, on_a_runtime, writes,
+    Gate, HeldUpStore, Host, Work, all, die_in_the_middle_of, on_a_runtime, ruins, writes,
 };
 use stillframe_artifact_store::ArtifactStore as _;
 
@@ -118,6 +118,44 @@ fn a_run_that_a_dead_engine_left_has_its_whole_patch_as_an_artifact() {
         assert_eq!(left.len(), 2, "and that of the engine that died");
         let kept = engine.artifacts(None).await.unwrap();
         assert_eq!(kept.len(), 1);
+    });
+}
+
+#[test]
+fn a_patch_that_a_dead_engine_had_on_record_is_named_again() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    host.backend.hold("restore", gate);
+    host.backend.fail("restore");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // It dies between the comparison and the end of the run.
+    runtime.block_on(async {
+        let (engine, session) = host.session().await;
+        let workspace = host.workspace().offload_patches(true);
+        let options = RunOptions::new("x").workspace(workspace.rollback_on_failure(true));
+        let options = options.run_id("stranded".parse().unwrap());
+        tokio::spawn(async move {
+            let _engine = engine;
+            session.execute_run(options, ruins("new", "x\n")).await
+        });
+        crate::support::wait_for(is_there).await;
+    });
+    runtime.shutdown_background();
+    open.send(()).unwrap();
+    wait_for_the_death_of_all(&host);
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let run = engine.find_run("stranded").await.unwrap();
+        assert_eq!(run.status, RunStatus::Failed);
+        let kept = engine.artifacts(None).await.unwrap();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert_eq!(run.workspace["patch_ref"], kept[0].key.as_str());
+        let events = all(&engine, &session).await;
+        let compared = events
+            .iter()
+            .filter(|e| e.event_type == EventType::WORKSPACE_DIFF_COMPUTED);
+        let named: Vec<_> = compared.map(|e| e.data["patch_ref"].clone()).collect();
+        assert_eq!(named, [kept[0].key.as_str(); 2]);
     });
 }
 

@@ -413,6 +413,7 @@ impl Backend for Double {
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError> {
         self.check_recovered();
+        self.stand_at("restore");
         if self.is_failing("restore") {
             return Err(RestoreError::HeadMoved {
                 what: "HEAD".to_owned(),
