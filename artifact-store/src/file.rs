@@ -113,8 +113,9 @@ impl FileStore {
         Ok(store)
     }
 
-    /// Opens a store that is there, to read in it: it may be another user's, or on a file system that is mounted
-    /// for reading alone. Nothing is made or changed; whatever would change it fails.
+    /// Opens a store that is there, to read in it: it may be another user's, or on a file system
+    /// that is mounted for reading alone. Nothing is made or changed; whatever would change it
+    /// fails.
     pub fn open_to_read(root: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = root.as_ref();
         let there = |directory: Option<Directory>, path: &Path| {

@@ -47,9 +47,9 @@ use crate::worktree::displaced::Displaced;
 /// Every method blocks, and none of them runs a program that the workspace names or touches the
 /// network. A [`LockedWorkspace`] proves that no other engine is at work in the same directory.
 ///
-/// Once its [`Operation`] is cancelled, a call ends with [`Interrupted`](crate::Interrupted), unless it
-/// is past the point from which it has to be finished: a snapshot has its name, the intent of a restore is
-/// on disk.
+/// Once its [`Operation`] is cancelled, a call ends with [`Interrupted`](crate::Interrupted),
+/// unless it is past the point from which it has to be finished: a snapshot has its name, the
+/// intent of a restore is on disk.
 pub trait Backend: Send + Sync {
     /// Which snapshots this backend takes and understands.
     fn kind(&self) -> BackendKind;
@@ -72,13 +72,13 @@ pub trait Backend: Send + Sync {
 
     /// The snapshots that the store of `workspace` holds for this backend, oldest first.
     ///
-    /// This is the truth that a log of snapshots can be rebuilt from. One whose record is damaged is
-    /// left out, so that it hides no other; [`Backend::verify`] says what is wrong with it.
+    /// This is the truth that a log of snapshots can be rebuilt from. One whose record is damaged
+    /// is left out, so that it hides no other; [`Backend::verify`] says what is wrong with it.
     fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
 
-    /// What a look tells of the snapshots that the store of `workspace` holds for this backend, at a cost that
-    /// hardly grows with their number. Whoever keeps a log of snapshots finds out by it whether the two are in
-    /// step. What cannot be read counts too.
+    /// What a look tells of the snapshots that the store of `workspace` holds for this backend, at
+    /// a cost that hardly grows with their number. Whoever keeps a log of snapshots finds out by it
+    /// whether the two are in step. What cannot be read counts too.
     ///
     /// Default: the ids of those that [`Backend::list`] has.
     fn holdings(&self, op: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
@@ -102,8 +102,9 @@ pub trait Backend: Send + Sync {
         patch: &mut dyn Write,
     ) -> Result<Diff, DiffError>;
 
-    /// Says what a restore with these options would do now, to the repository too. Nothing is written in
-    /// workspace or repository, and nothing published. [`RestoreOptions::expected_plan`] is not looked at.
+    /// Says what a restore with these options would do now, to the repository too. Nothing is
+    /// written in workspace or repository, and nothing published. [`RestoreOptions::expected_plan`]
+    /// is not looked at.
     fn plan(
         &self,
         op: &Operation,
@@ -134,12 +135,12 @@ pub trait Backend: Send + Sync {
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError>;
 
-    /// Puts what `snapshot` has into a directory that is new or empty, elsewhere: all that is asked for, or nothing.
-    /// Files, links, empty directories and permission bits are as a restore makes them, and content is checked as it is
-    /// read. Nothing of the workspace is touched.
+    /// Puts what `snapshot` has into a directory that is new or empty, elsewhere: all that is asked
+    /// for, or nothing. Files, links, empty directories and permission bits are as a restore makes
+    /// them, and content is checked as it is read. Nothing of the workspace is touched.
     ///
-    /// It is made beside the directory, under a name of our own, and gets its name last. Who is killed on the way
-    /// leaves that, and nothing at the directory.
+    /// It is made beside the directory, under a name of our own, and gets its name last. Who is
+    /// killed on the way leaves that, and nothing at the directory.
     ///
     /// Default: [`RestoreError::Unsupported`].
     fn copy(
@@ -196,10 +197,10 @@ pub trait Backend: Send + Sync {
         path: &RelPath,
     ) -> Result<Why, StoreError>;
 
-    /// Whether `later` has nothing that `earlier` has not: the same files, links, empty directories and permission
-    /// bits, captured by the same rules, with the same left out; of a repository the same HEAD, the same that is
-    /// staged, and the same operation in progress. What a capture cost, and what git notes in its index of the
-    /// files' times, does not count.
+    /// Whether `later` has nothing that `earlier` has not: the same files, links, empty directories
+    /// and permission bits, captured by the same rules, with the same left out; of a repository the
+    /// same HEAD, the same that is staged, and the same operation in progress. What a capture cost,
+    /// and what git notes in its index of the files' times, does not count.
     ///
     /// Default: no, so that nothing is taken for unchanged.
     fn is_unchanged(
@@ -229,8 +230,9 @@ pub trait Backend: Send + Sync {
         )))
     }
 
-    /// Writes what `snapshot` has at `path` to `out`: the bytes of a file, or the text of a link, and answers
-    /// with what it is. They are checked against the id; what was written before an error is not to be used.
+    /// Writes what `snapshot` has at `path` to `out`: the bytes of a file, or the text of a link,
+    /// and answers with what it is. They are checked against the id; what was written before an
+    /// error is not to be used.
     ///
     /// Default: [`StoreError::Unsupported`].
     fn read_file(
@@ -246,8 +248,9 @@ pub trait Backend: Send + Sync {
         Err(StoreError::Unsupported(refused).into())
     }
 
-    /// What the restore with this guard moved out of the way although no snapshot holds it, sorted by path,
-    /// as far as it still lies where it was moved to. An implementation that never does so has none.
+    /// What the restore with this guard moved out of the way although no snapshot holds it, sorted
+    /// by path, as far as it still lies where it was moved to. An implementation that never does so
+    /// has none.
     fn displaced(
         &self,
         _workspace: &Workspace,
@@ -264,8 +267,8 @@ pub trait Backend: Send + Sync {
         snapshot: &Snapshot,
     ) -> Result<Verification, StoreError>;
 
-    /// As [`Backend::verify`] for each of `snapshots`, in their order; what they share need be read only once. Default:
-    /// one after the other.
+    /// As [`Backend::verify`] for each of `snapshots`, in their order; what they share need be read
+    /// only once. Default: one after the other.
     fn verify_all(
         &self,
         op: &Operation,
@@ -276,8 +279,8 @@ pub trait Backend: Send + Sync {
         snapshots.iter().map(verify).collect()
     }
 
-    /// What lies in the store as a snapshot and cannot be read as one, so that [`Backend::list`] leaves it
-    /// out and nothing but its name may be known of it. Default: nothing.
+    /// What lies in the store as a snapshot and cannot be read as one, so that [`Backend::list`]
+    /// leaves it out and nothing but its name may be known of it. Default: nothing.
     fn unreadable(
         &self,
         op: &Operation,
@@ -318,24 +321,27 @@ pub trait Backend: Send + Sync {
         ids.iter().map(|&id| id.to_owned()).collect()
     }
 
-    /// The branches that other work trees of the user's repository have checked out, by their full names, with the
-    /// directory of each. Default: none.
+    /// The branches that other work trees of the user's repository have checked out, by their full
+    /// names, with the directory of each. Default: none.
     fn taken_elsewhere(&self, op: &Operation, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
         let _ = (op, workspace);
         BTreeMap::new()
     }
 
-    /// The tags in the user's repository that have names as an earlier version gave them to what keeps the
-    /// commits that restores left, sorted. Reads alone, and costs little where there are none. Default: none.
+    /// The tags in the user's repository that have names as an earlier version gave them to what
+    /// keeps the commits that restores left, sorted. Reads alone, and costs little where there are
+    /// none. Default: none.
     fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {
         let _ = workspace;
         Ok(Vec::new())
     }
 
-    /// Moves those of them that the log knows to where this version keeps them, where no push of tags takes them.
+    /// Moves those of them that the log knows to where this version keeps them, where no push of
+    /// tags takes them.
     ///
-    /// One is moved if it has a name of a restore in `known`, and names a commit that this, or the guard of that
-    /// restore, knows. The rest is not touched. May be repeated. Default: there are none.
+    /// One is moved if it has a name of a restore in `known`, and names a commit that this, or the
+    /// guard of that restore, knows. The rest is not touched. May be repeated. Default: there are
+    /// none.
     fn move_safety_tags(
         &self,
         op: &Operation,
@@ -346,12 +352,13 @@ pub trait Backend: Send + Sync {
         Ok(MovedTags::default())
     }
 
-    /// Removes from the user's repository the refs that keep the commits which the restores with these guards
-    /// left, before the guards are forgotten. `known`: those of them that an earlier version carried out.
+    /// Removes from the user's repository the refs that keep the commits which the restores with
+    /// these guards left, before the guards are forgotten. `known`: those of them that an earlier
+    /// version carried out.
     ///
-    /// One that names another commit by now, or that another guard needs too, is left. What could not be
-    /// removed is named, and its guard is best kept, since nobody would find it any more. Default: there are
-    /// none.
+    /// One that names another commit by now, or that another guard needs too, is left. What could
+    /// not be removed is named, and its guard is best kept, since nobody would find it any more.
+    /// Default: there are none.
     fn release_safety_refs(
         &self,
         op: &Operation,
@@ -369,8 +376,8 @@ pub trait Backend: Send + Sync {
     /// can say what else is needed. No content was removed.
     fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
 
-    /// Finds the content that `target` names, in every snapshot of this backend, and that which has one
-    /// of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
+    /// Finds the content that `target` names, in every snapshot of this backend, and that which has
+    /// one of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
     ///
     /// Default: [`PurgeError::Unsupported`].
     fn find_content(
@@ -387,14 +394,15 @@ pub trait Backend: Send + Sync {
         )))
     }
 
-    /// Removes the bytes of `contents` from the store, whoever needs them, with those of all that was
-    /// purged before; then looks at all that is left.
+    /// Removes the bytes of `contents` from the store, whoever needs them, with those of all that
+    /// was purged before; then looks at all that is left.
     ///
     /// Snapshots stay, with their ids. What they have at a purged path is known by its id alone: a
     /// restore leaves the path as it is and names it, [`Backend::verify`] names it and calls it no
     /// damage, and no capture takes the content again: it is omitted as
-    /// [`OmissionReason::Purged`](crate::OmissionReason). The list of what was purged is durable before
-    /// anything is removed. On `Err` this, or [`Backend::collect`], can be called again to go on.
+    /// [`OmissionReason::Purged`](crate::OmissionReason). The list of what was purged is durable
+    /// before anything is removed. On `Err` this, or [`Backend::collect`], can be called again to
+    /// go on.
     ///
     /// Default: [`PurgeError::Unsupported`].
     fn purge(
@@ -411,14 +419,16 @@ pub trait Backend: Send + Sync {
         )))
     }
 
-    /// Says what a commit of what `snapshot` has would be, on the branch that is checked out, and makes its trees
-    /// and blobs durable in the user's repository. `None`: nothing differs from that branch.
+    /// Says what a commit of what `snapshot` has would be, on the branch that is checked out, and
+    /// makes its trees and blobs durable in the user's repository. `None`: nothing differs from
+    /// that branch.
     ///
-    /// What is committed is what `git add --all` and `git commit` would commit of what was captured: line endings
-    /// as attributes say, omitted paths as the branch has them. No hook runs, nothing is signed, no filter runs: a
-    /// changed file that takes one is [`CommitError::Unsupported`], unless the index has it already. No ref and no
-    /// index moves. The snapshot is one that was just taken: [`CommitError::Conflict`] if HEAD has moved since, and
-    /// in the middle of a merge or the like.
+    /// What is committed is what `git add --all` and `git commit` would commit of what was
+    /// captured: line endings as attributes say, omitted paths as the branch has them. No hook
+    /// runs, nothing is signed, no filter runs: a changed file that takes one is
+    /// [`CommitError::Unsupported`], unless the index has it already. No ref and no index moves.
+    /// The snapshot is one that was just taken: [`CommitError::Conflict`] if HEAD has moved since,
+    /// and in the middle of a merge or the like.
     ///
     /// Default: [`CommitError::Unsupported`].
     fn prepare_commit(
@@ -432,9 +442,10 @@ pub trait Backend: Send + Sync {
         no_commits(self.kind())
     }
 
-    /// Carries out what [`Backend::prepare_commit`] said, or what is left of it: may be repeated, also after a
-    /// crash, and makes one commit. The ref moves by compare-and-swap from the intent's parent, under git's own
-    /// locks; the index then has what the commit has, at the paths that it changed, while HEAD names the ref.
+    /// Carries out what [`Backend::prepare_commit`] said, or what is left of it: may be repeated,
+    /// also after a crash, and makes one commit. The ref moves by compare-and-swap from the
+    /// intent's parent, under git's own locks; the index then has what the commit has, at the paths
+    /// that it changed, while HEAD names the ref.
     ///
     /// [`CommitError::Incomplete`]: the commit was made, and the index did not follow. After any other error the
     /// ref is where it was.
@@ -450,8 +461,8 @@ pub trait Backend: Send + Sync {
         no_commits(self.kind())
     }
 
-    /// As [`Backend::apply_commit`] where the ref is at the commit, or was: the index follows. Makes none:
-    /// [`CommitOutcome::NotMade`] says that it could be.
+    /// As [`Backend::apply_commit`] where the ref is at the commit, or was: the index follows.
+    /// Makes none: [`CommitOutcome::NotMade`] says that it could be.
     ///
     /// Default: [`CommitError::Unsupported`].
     fn adopt_commit(
@@ -499,10 +510,10 @@ pub struct SnapshotOptions {
     pub captured_at: Timestamp,
     /// Whose it is. Default: the session `manual`, no run.
     pub owner: Owner,
-    /// The snapshot that a rollback from this one would go back to. The branch that HEAD named there
-    /// is then recorded too, wherever HEAD is by now: without that nobody could tell whether a
-    /// branch that a run left was moved by the run. An id that the store does not know does nothing,
-    /// and so does the hash backend. Default: none.
+    /// The snapshot that a rollback from this one would go back to. The branch that HEAD named
+    /// there is then recorded too, wherever HEAD is by now: without that nobody could tell whether
+    /// a branch that a run left was moved by the run. An id that the store does not know does
+    /// nothing, and so does the hash backend. Default: none.
     pub since: Option<SnapshotId>,
     /// What to leave out beyond git's rules or the default names. Default: nothing.
     pub ignore: IgnoreOptions,
@@ -515,14 +526,15 @@ pub struct SnapshotOptions {
     /// captured; zero: no limit. Default: 0. It is noticed after the directory in which the count
     /// is passed, so what is beyond it costs nothing. Nothing is left out because of it.
     pub max_files: u64,
-    /// Refuse with [`SnapshotError::LimitExceeded`] if more bytes than this would be stored anew: what
-    /// is written, compressed as it is kept; zero: no limit. Default: 0. What comes in as a hard link is
-    /// not written. Nothing is left out because of it, and nothing of it is left.
+    /// Refuse with [`SnapshotError::LimitExceeded`] if more bytes than this would be stored anew:
+    /// what is written, compressed as it is kept; zero: no limit. Default: 0. What comes in as a
+    /// hard link is not written. Nothing is left out because of it, and nothing of it is left.
     pub max_new_bytes: u64,
-    /// Refuse with [`SnapshotError::LimitExceeded`] before all that the store of the workspace holds
-    /// would be more than this, in bytes; zero: no limit. Default: 0. It holds at every moment:
-    /// temporary files count, and so does a hard link, and what restores have displaced. The sizes of
-    /// all files of the store are added up before. Nothing that is kept is removed because of it.
+    /// Refuse with [`SnapshotError::LimitExceeded`] before all that the store of the workspace
+    /// holds would be more than this, in bytes; zero: no limit. Default: 0. It holds at every
+    /// moment: temporary files count, and so does a hard link, and what restores have displaced.
+    /// The sizes of all files of the store are added up before. Nothing that is kept is removed
+    /// because of it.
     pub max_store_bytes: u64,
     /// Hash backend: whether to keep the content, so that it can be put back. Default:
     /// [`RetainContent::Never`].
@@ -533,14 +545,15 @@ pub struct SnapshotOptions {
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// Keep a journal of what changes in the workspace after this capture, as long as the
     /// [`Workspace`] or a clone of it lives, and use the one that an earlier capture left: so the
-    /// next capture looks only where something changed. It costs one watch a directory
-    /// (inotify's), and a thread. Where a journal cannot be kept or has a hole, everything is looked
-    /// at; [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
+    /// next capture looks only where something changed. It costs one watch a directory (inotify's),
+    /// and a thread. Where a journal cannot be kept or has a hole, everything is looked at;
+    /// [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
     /// Default: false.
     pub watch: bool,
-    /// Git backend: keep what the refs of the repository name, so that a comparison of two such snapshots tells
-    /// what became of branches, tags and stashes ([`Diff::refs`](crate::Diff::refs)); and the commits that only
-    /// HEAD reaches, so that a restore of the repository can give them back
+    /// Git backend: keep what the refs of the repository name, so that a comparison of two such
+    /// snapshots tells what became of branches, tags and stashes
+    /// ([`Diff::refs`](crate::Diff::refs)); and the commits that only HEAD reaches, so that a
+    /// restore of the repository can give them back
     /// ([`SnapshotMetadata::history`](crate::SnapshotMetadata)). Default: false.
     pub keep_refs: bool,
     /// Of a guard: the refs that its restore makes in the user's repository.
@@ -689,23 +702,23 @@ pub enum RepositoryRestore {
     /// Files only.
     #[default]
     Nothing,
-    /// Index, HEAD and the files of git's operations (a merge, rebase, cherry-pick, revert or bisect in
-    /// progress, or the memory of one) as `before` saw them, after making sure that they still are as `after` saw
-    /// them. The tip of the branch that HEAD named at `before` moves by compare-and-swap; the old
-    /// one is kept by the safety ref `refs/stillframe/safety/<run>-<seq>`. That goes for a
-    /// branch that HEAD had left by `after`, too, if `after` was taken with
-    /// [`SnapshotOptions::since`]; otherwise such a branch stays, and is named in
-    /// [`RestoreOutcome::repository_error`].
+    /// Index, HEAD and the files of git's operations (a merge, rebase, cherry-pick, revert or
+    /// bisect in progress, or the memory of one) as `before` saw them, after making sure that they
+    /// still are as `after` saw them. The tip of the branch that HEAD named at `before` moves by
+    /// compare-and-swap; the old one is kept by the safety ref
+    /// `refs/stillframe/safety/<run>-<seq>`. That goes for a branch that HEAD had left by `after`,
+    /// too, if `after` was taken with [`SnapshotOptions::since`]; otherwise such a branch stays,
+    /// and is named in [`RestoreOutcome::repository_error`].
     ///
     /// HEAD or the tip is another than `after` saw: [`RestoreError::HeadMoved`], nothing is
-    /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was neither at
-    /// `before` nor at `after`: [`RestoreError::InProgress`], nothing is touched; one whose files are
-    /// not as `after` saw them: [`RestoreError::OperationChanged`], nothing is touched.
+    /// touched. A merge, rebase, cherry-pick, revert or bisect that is in progress and was neither
+    /// at `before` nor at `after`: [`RestoreError::InProgress`], nothing is touched; one whose
+    /// files are not as `after` saw them: [`RestoreError::OperationChanged`], nothing is touched.
     ///
-    /// One that was in progress at `before` and whose files that snapshot does not keep is not begun
-    /// again; one that is as `after` saw it and whose files were not kept stays, with index, HEAD and
-    /// branch. That is said by [`RestoreOutcome::repository_error`], and so is a repository that is gone
-    /// or cannot be read: the files are restored all the same.
+    /// One that was in progress at `before` and whose files that snapshot does not keep is not
+    /// begun again; one that is as `after` saw it and whose files were not kept stays, with index,
+    /// HEAD and branch. That is said by [`RestoreOutcome::repository_error`], and so is a
+    /// repository that is gone or cannot be read: the files are restored all the same.
     Rollback {
         /// The state to go back to.
         before: Snapshot,
@@ -733,7 +746,8 @@ pub struct RestoreOutcome {
     pub plan: RestorePlan,
     /// What was there before. Restoring it is the undo.
     pub guard: Snapshot,
-    /// The worktree afterwards, as the closing capture saw it; the guard, if nothing had to be done.
+    /// The worktree afterwards, as the closing capture saw it; the guard, if nothing had to be
+    /// done.
     pub result: Snapshot,
     /// Every path that was written or removed, sorted.
     pub restored: Vec<RelPath>,
@@ -742,22 +756,25 @@ pub struct RestoreOutcome {
     pub leftover_ignored: Vec<RelPath>,
     /// Paths that differ from the goal and were left as they are, sorted.
     pub skipped: Vec<Skipped>,
-    /// The full name of the ref that keeps the old branch tip, if a branch moved. Where the commit of
-    /// a detached HEAD would be left without a name besides, it has the ref with the next number. No push
-    /// of branches or tags sends them; they go with the guard, by
+    /// The full name of the ref that keeps the old branch tip, if a branch moved. Where the commit
+    /// of a detached HEAD would be left without a name besides, it has the ref with the next
+    /// number. No push of branches or tags sends them; they go with the guard, by
     /// [`Backend::release_safety_refs`].
     pub safety_tag: Option<String>,
     /// The tags of an earlier version that were moved, if the caller has done so after it.
     pub moved_tags: Vec<MovedTag>,
-    /// The refs that a rollback leaves though the run changed them, if the caller has looked for them.
+    /// The refs that a rollback leaves though the run changed them, if the caller has looked for
+    /// them.
     pub refs_left: Vec<RefChange>,
     /// What these named before and the repository no longer has, if the caller has looked for it.
     pub objects_gone: BTreeSet<String>,
-    /// Which branches other work trees have checked out, and where, if the caller has looked for them.
+    /// Which branches other work trees have checked out, and where, if the caller has looked for
+    /// them.
     pub taken_elsewhere: BTreeMap<String, PathBuf>,
     /// What of the repository could not be put back although the files were.
     pub repository_error: Option<RepositoryProblem>,
-    /// Files that were replaced and did not get all extended attributes of what was there, sorted by path.
+    /// Files that were replaced and did not get all extended attributes of what was there, sorted
+    /// by path.
     pub attributes_lost: Vec<LostAttributes>,
     /// How long its parts took.
     pub durations: RestoreDurations,
@@ -768,15 +785,15 @@ pub struct RestoreOutcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RestoreDurations {
-    /// Capturing and publishing what was there before, an interrupted restore that had to be finished
-    /// first included.
+    /// Capturing and publishing what was there before, an interrupted restore that had to be
+    /// finished first included.
     #[serde(rename = "guard_ms", with = "milliseconds")]
     pub guard: Duration,
     /// Comparing that with the goal, and making sure that the store has what is needed.
     #[serde(rename = "plan_ms", with = "milliseconds")]
     pub plan: Duration,
-    /// Everything that changes the workspace: staging, journal, renames and syncs, and what was asked
-    /// for of the repository. Zero if nothing had to be done, as is `verify` then.
+    /// Everything that changes the workspace: staging, journal, renames and syncs, and what was
+    /// asked for of the repository. Zero if nothing had to be done, as is `verify` then.
     #[serde(rename = "apply_ms", with = "milliseconds")]
     pub apply: Duration,
     /// Capturing the result, and comparing it with the goal.
@@ -929,8 +946,8 @@ pub struct Why {
     /// Other captured names of the same file. Each comes back as a file of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hard_links: Vec<RelPath>,
-    /// The extended attributes that the file has now, its access list included. No snapshot has them; a
-    /// restore keeps them where it replaces the file, and not where it makes it again.
+    /// The extended attributes that the file has now, its access list included. No snapshot has
+    /// them; a restore keeps them where it replaces the file, and not where it makes it again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<String>,
 }
@@ -958,10 +975,11 @@ pub struct Verification {
     /// The snapshot was taken without content ([`SnapshotOptions::retain_content`]). It can be
     /// compared, and that is proven; it can not be restored, which is no damage.
     pub without_content: bool,
-    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage either.
+    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage
+    /// either.
     pub purged: Vec<RelPath>,
-    /// What is wrong in files of the store that hold something of it, though all that it needs could be
-    /// read: it can be restored.
+    /// What is wrong in files of the store that hold something of it, though all that it needs
+    /// could be read: it can be restored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Problem>,
 }
@@ -1013,8 +1031,8 @@ impl Verification {
     }
 }
 
-/// Of several threads one is stopped, by a cancellation or by the quota, and the others find what it
-/// wrote broken. Whoever came first, the cause is told.
+/// Of several threads one is stopped, by a cancellation or by the quota, and the others find what
+/// it wrote broken. Whoever came first, the cause is told.
 pub(crate) fn cause_of(op: &Operation, error: SnapshotError) -> SnapshotError {
     if error.kind() != ErrorKind::Storage {
         return error;

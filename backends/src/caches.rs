@@ -1,8 +1,11 @@
-//! The files of a store that are caches: whoever finds none, or one that is damaged, looks, reads or searches instead.
+//! The files of a store that are caches: whoever finds none, or one that is damaged, looks, reads
+//! or searches instead.
 //!
-//! They are not synced, and any of them may be lost or damaged without harm. What is in them: `docs/format.md`.
+//! They are not synced, and any of them may be lost or damaged without harm. What is in them:
+//! `docs/format.md`.
 
-/// The stat cache of the git backend: an index of git's, by which a capture knows which files it need not read.
+/// The stat cache of the git backend: an index of git's, by which a capture knows which files it
+/// need not read.
 pub(crate) const GIT_STAT_CACHE: &str = "git.stat-cache";
 /// That of the hash backend where it keeps digests alone.
 pub(crate) const HASH_STAT_CACHE: &str = "hash.stat-cache";
@@ -16,9 +19,11 @@ pub(crate) const VOUCHED_CONTENT: &str = "vouched-content";
 pub(crate) const LAST_REF: &str = "last-ref";
 /// The record that came last, and how many there are: without it they are listed.
 pub(crate) const LAST_RECORD: &str = "last-record";
-/// The directory of the shortcuts from the id of a snapshot to its ref: without them refs are searched.
+/// The directory of the shortcuts from the id of a snapshot to its ref: without them refs are
+/// searched.
 pub(crate) const SHORTCUTS: &str = "by-id";
-/// Which commits the last capture kept, in the directory of the git store: without it they are searched.
+/// Which commits the last capture kept, in the directory of the git store: without it they are
+/// searched.
 pub(crate) const HISTORY: &str = "history";
 
 /// Whether `path` is a file of which a capture writes what it looked at, whatever comes of it.

@@ -85,8 +85,8 @@ const SCENES: [Scene; 8] = [
     },
 ];
 
-/// A repository with a pack, loose objects, and files that git does not have. Captures do not change
-/// it, so any number of them may be taken of it, each into a state directory of its own.
+/// A repository with a pack, loose objects, and files that git does not have. Captures do not
+/// change it, so any number of them may be taken of it, each into a state directory of its own.
 struct Ground {
     repository: TestRepository,
     scene: Scene,
@@ -230,8 +230,8 @@ impl Stage<'_> {
     }
 }
 
-/// Takes a capture with the fault at each of the calls that are chosen of those that `is_meant` names, and has
-/// the answer judged.
+/// Takes a capture with the fault at each of the calls that are chosen of those that `is_meant`
+/// names, and has the answer judged.
 fn at_each_call(
     scene: Scene,
     is_meant: impl Fn(&Done) -> bool,

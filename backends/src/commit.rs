@@ -1,7 +1,9 @@
-//! Commits that are made in the user's repository: what is asked for, what is going to be done, what came of it.
+//! Commits that are made in the user's repository: what is asked for, what is going to be done,
+//! what came of it.
 //!
-//! A commit is an intent first: a value that names every byte of it. Whoever carries the intent out, and however
-//! often, makes the same commit, so that a crash between two steps leaves nothing to guess.
+//! A commit is an intent first: a value that names every byte of it. Whoever carries the intent
+//! out, and however often, makes the same commit, so that a crash between two steps leaves nothing
+//! to guess.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -76,8 +78,8 @@ impl Signature {
     }
 }
 
-/// A commit that is going to be made: every byte of it, and where it goes. Its objects but for the commit itself
-/// are durable in the user's repository.
+/// A commit that is going to be made: every byte of it, and where it goes. Its objects but for the
+/// commit itself are durable in the user's repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitIntent {
     /// The ref that moves to it: a branch, or `HEAD` where that is detached.
@@ -94,9 +96,10 @@ pub struct CommitIntent {
     pub time: i64,
     /// The id that follows from all that.
     pub commit: String,
-    /// A digest of what the index staged when this was prepared; `None`: there was no index. While it stages
-    /// that, all of its entries at paths that the commit changes become the commit's; later, only those that
-    /// still are as in the parent, so that nothing that somebody staged since is lost.
+    /// A digest of what the index staged when this was prepared; `None`: there was no index. While
+    /// it stages that, all of its entries at paths that the commit changes become the commit's;
+    /// later, only those that still are as in the parent, so that nothing that somebody staged
+    /// since is lost.
     pub index: Option<String>,
     /// Only what differs at these paths, and below them, is committed; empty: everything.
     pub paths: Vec<RelPath>,
@@ -107,8 +110,8 @@ pub struct CommitIntent {
 pub enum CommitOutcome {
     /// The ref is at the commit, or was and has gone on from there.
     InPlace {
-        /// The commit; another id than that of the intent where somebody made the same commit again, with
-        /// the same parent, tree and trailers.
+        /// The commit; another id than that of the intent where somebody made the same commit
+        /// again, with the same parent, tree and trailers.
         commit: String,
         /// Whether it was there already.
         is_adopted: bool,
@@ -162,8 +165,8 @@ pub enum CommitError {
     /// There is no such commit.
     #[error("there is no commit {0}")]
     NotFound(String),
-    /// The ref is at the commit, and the index does not have it yet, or the name on disk may not survive a power
-    /// cut. The intent can be applied again, and that finishes it.
+    /// The ref is at the commit, and the index does not have it yet, or the name on disk may not
+    /// survive a power cut. The intent can be applied again, and that finishes it.
     #[error("commit {commit} was made, and what follows from it was not all done; apply it again")]
     Incomplete {
         /// The commit.

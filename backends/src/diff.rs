@@ -39,26 +39,26 @@ pub struct DiffOptions {
     pub max_patch_bytes: u64,
     /// The most changed text of one side of a file, in bytes, that is compared line by line. It is
     /// what lies between the first and the last line that differ: a line appended to a huge log is
-    /// little. Beyond it the file is [`approximated`](Diff::approximated). Default: 33 554 432, which
-    /// is also the most that is ever compared; zero compares no lines. The answer depends on nothing
-    /// but the two contents.
+    /// little. Beyond it the file is [`approximated`](Diff::approximated). Default: 33 554 432,
+    /// which is also the most that is ever compared; zero compares no lines. The answer depends on
+    /// nothing but the two contents.
     pub max_compared_bytes: u64,
     /// How long the search for the lines that one file shares may take before it is
-    /// [`approximated`](Diff::approximated). Default: 5 seconds, which is what a person waits for, and
-    /// far more than text that people write ever needs. `None`: as long as it takes, which
-    /// `max_compared_bytes` bounds. Only where time ran out can two diffs of the same snapshots differ,
-    /// in `approximated`, the counts, and the hunks of the files named there.
+    /// [`approximated`](Diff::approximated). Default: 5 seconds, which is what a person waits for,
+    /// and far more than text that people write ever needs. `None`: as long as it takes, which
+    /// `max_compared_bytes` bounds. Only where time ran out can two diffs of the same snapshots
+    /// differ, in `approximated`, the counts, and the hunks of the files named there.
     pub max_file_time: Option<Duration>,
     /// How long all files together may be searched; every file that is compared later, and takes
-    /// more than a look, is [`approximated`](Diff::approximated). The answer is complete all the same.
-    /// Default: `None`.
+    /// more than a look, is [`approximated`](Diff::approximated). The answer is complete all the
+    /// same. Default: `None`.
     pub max_time: Option<Duration>,
     /// How renames are looked for, which are beside the lists of paths and in no patch. Default:
     /// [`Renames::Exact`].
     pub renames: Renames,
-    /// Compare these files and directories alone, the latter with all below; no patterns. What git's operations
-    /// and refs came to is then left out. One that neither side knows anything of is
-    /// [`DiffError::UnknownPath`]. Default: everything.
+    /// Compare these files and directories alone, the latter with all below; no patterns. What
+    /// git's operations and refs came to is then left out. One that neither side knows anything of
+    /// is [`DiffError::UnknownPath`]. Default: everything.
     pub paths: Vec<RelPath>,
 }
 
@@ -134,8 +134,8 @@ pub struct ApproximatedFile {
     pub insertions: u64,
     /// What it adds to [`Diff::deletions`].
     pub deletions: u64,
-    /// Whether one side left it out, so that nothing is counted and the patch, which is right for all
-    /// other files, has nothing of it.
+    /// Whether one side left it out, so that nothing is counted and the patch, which is right for
+    /// all other files, has nothing of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_out: bool,
 }
@@ -153,25 +153,25 @@ impl ApproximatedFile {
     }
 }
 
-/// Why the lines of a file were not compared as git compares them. Its patch, if it has one, is right in any
-/// case.
+/// Why the lines of a file were not compared as git compares them. Its patch, if it has one, is
+/// right in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Approximation {
-    /// It has more than 64 MiB, and is not held in memory. The patch has it whole and compressed. The
-    /// counts are lower bounds: lines of which one side has more than the other, wherever they are. Or
-    /// one side left it out for its size ([`ApproximatedFile::left_out`]).
+    /// It has more than 64 MiB, and is not held in memory. The patch has it whole and compressed.
+    /// The counts are lower bounds: lines of which one side has more than the other, wherever they
+    /// are. Or one side left it out for its size ([`ApproximatedFile::left_out`]).
     TooLarge,
-    /// More text changed than is compared: [`DiffOptions::max_compared_bytes`], or 524 288 lines. The
-    /// counts are upper bounds, and the hunk is as long: every line from the first difference to the
-    /// last.
+    /// More text changed than is compared: [`DiffOptions::max_compared_bytes`], or 524 288 lines.
+    /// The counts are upper bounds, and the hunk is as long: every line from the first difference
+    /// to the last.
     TooMuchChanged,
     /// [`DiffOptions::max_file_time`] or [`DiffOptions::max_time`] was over. The counts are upper
     /// bounds, those of the hunks, which may replace lines that are the same.
     OutOfTime,
-    /// The content of a side was purged from the store. Nothing is counted, and the patch, which is right
-    /// for all other files, leaves this one out.
+    /// The content of a side was purged from the store. Nothing is counted, and the patch, which is
+    /// right for all other files, leaves this one out.
     Purged,
     /// One side left it out: it is a FIFO, a socket or a device there.
     Special,
@@ -201,10 +201,10 @@ impl fmt::Display for Approximation {
 
 /// Two snapshots compared: what the later one has that the earlier one has not, and the reverse.
 ///
-/// `files_changed`, `changed_paths` and the three parts of it are git's notion of a change. What git
-/// does not record is in four further lists, which JSON documents leave out while they are empty, as
-/// they do those that say where the counts are not exact, and what became of nested repositories and of
-/// git's operations.
+/// `files_changed`, `changed_paths` and the three parts of it are git's notion of a change. What
+/// git does not record is in four further lists, which JSON documents leave out while they are
+/// empty, as they do those that say where the counts are not exact, and what became of nested
+/// repositories and of git's operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diff {
@@ -225,9 +225,9 @@ pub struct Diff {
     pub changed_paths: Vec<RelPath>,
     /// The part of `changed_paths` that the earlier side knows was not there.
     pub added: Vec<RelPath>,
-    /// The part of `changed_paths` whose content, executable bit, link text or kind differs; and what one
-    /// side captured and the other left out because it is too large, special or unreadable there, which
-    /// is in `approximated` too.
+    /// The part of `changed_paths` whose content, executable bit, link text or kind differs; and
+    /// what one side captured and the other left out because it is too large, special or unreadable
+    /// there, which is in `approximated` too.
     pub modified: Vec<RelPath>,
     /// The part of `changed_paths` that the later side knows is not there.
     pub deleted: Vec<RelPath>,
@@ -244,12 +244,12 @@ pub struct Diff {
     pub patch_bytes: Option<u64>,
     /// Whether the patch was larger than the limit, and is therefore not embedded.
     pub patch_truncated: bool,
-    /// Deleted files that are at an added path, found as [`DiffOptions::renames`] says and paired as git does,
-    /// sorted by the added path. They are in the other lists as if they were not here.
+    /// Deleted files that are at an added path, found as [`DiffOptions::renames`] says and paired
+    /// as git does, sorted by the added path. They are in the other lists as if they were not here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renamed: Vec<Renamed>,
-    /// Whether so much came and went that [`Renames::Similar`] was not looked for but among files that kept
-    /// their names: more than a million pairs, or more than 64 MiB to read.
+    /// Whether so much came and went that [`Renames::Similar`] was not looked for but among files
+    /// that kept their names: more than a million pairs, or more than 64 MiB to read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renames_incomplete: bool,
     /// Why there is no patch, where one was asked for and something changed.
@@ -270,25 +270,28 @@ pub struct Diff {
     /// not, sorted; a directory counts as one. They are in no other list: they were not captured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub newly_ignored: Vec<RelPath>,
-    /// Files that a limit of [`DiffOptions`] or of memory kept from being compared line by line, and those
-    /// that one side left out, sorted by path. They are in the other lists and in the sums too.
+    /// Files that a limit of [`DiffOptions`] or of memory kept from being compared line by line,
+    /// and those that one side left out, sorted by path. They are in the other lists and in the
+    /// sums too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approximated: Vec<ApproximatedFile>,
-    /// Repositories within the workspace whose HEAD or index is another, or that only one side has; sorted
-    /// by path. No restore puts that back.
+    /// Repositories within the workspace whose HEAD or index is another, or that only one side has;
+    /// sorted by path. No restore puts that back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nested_repositories: Vec<NestedChange>,
-    /// What became of git's operations in the repository of the workspace, if that is another on both sides.
+    /// What became of git's operations in the repository of the workspace, if that is another on
+    /// both sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationChange>,
-    /// Files that git's index came to leave out of the work tree, or to take in again: its skip-worktree bit, which a
-    /// sparse checkout sets. Sorted by path; those that both sides have in the index.
+    /// Files that git's index came to leave out of the work tree, or to take in again: its
+    /// skip-worktree bit, which a sparse checkout sets. Sorted by path; those that both sides have
+    /// in the index.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skip_worktree: Vec<SkipWorktreeChange>,
-    /// HEAD, if it names another branch or commit, then refs that name another object, or that only one side
-    /// has, sorted by name: branches, tags, the newest stash. Known of two snapshots that kept what refs name
-    /// ([`SnapshotOptions::keep_refs`](crate::SnapshotOptions::keep_refs)), as those before and after a run do;
-    /// else empty.
+    /// HEAD, if it names another branch or commit, then refs that name another object, or that only
+    /// one side has, sorted by name: branches, tags, the newest stash. Known of two snapshots that
+    /// kept what refs name ([`SnapshotOptions::keep_refs`](crate::SnapshotOptions::keep_refs)), as
+    /// those before and after a run do; else empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<RefChange>,
 }
@@ -305,17 +308,18 @@ pub struct SkipWorktreeChange {
     pub to: bool,
 }
 
-/// What became of git's operations: a merge, rebase, cherry-pick, revert or bisect that began, went on or
-/// ended, or what git remembers of one.
+/// What became of git's operations: a merge, rebase, cherry-pick, revert or bisect that began, went
+/// on or ended, or what git remembers of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OperationChange {
-    /// `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`, if one was in progress on the earlier side.
+    /// `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`, if one was in progress on the
+    /// earlier side.
     pub from: Option<String>,
     /// The same of the later side.
     pub to: Option<String>,
-    /// The files and directories below the git directory that differ, sorted; none where a side did not keep
-    /// them.
+    /// The files and directories below the git directory that differ, sorted; none where a side did
+    /// not keep them.
     pub files: Vec<String>,
 }
 
@@ -354,8 +358,8 @@ pub(crate) fn check(
 
 /// Keeps of `changes` what both sides can vouch for.
 ///
-/// A path that one side omitted is no change of content: that side did not see whether it was there, unless
-/// it was below something that is no directory. What it may be is found out beside
+/// A path that one side omitted is no change of content: that side did not see whether it was
+/// there, unless it was below something that is no directory. What it may be is found out beside
 /// ([`beside::between`]). A path that both sides captured is compared whatever the coverages say.
 pub(crate) fn evident(changes: Vec<Change>, from: &Coverage, to: &Coverage) -> Vec<Change> {
     changes
@@ -428,8 +432,8 @@ impl Diff {
         diff
     }
 
-    /// Says which of `changes` were renamed, which was found out in this way; `pairs` are sorted by the added
-    /// path.
+    /// Says which of `changes` were renamed, which was found out in this way; `pairs` are sorted by
+    /// the added path.
     pub(crate) fn set_renamed(&mut self, changes: &[Change], pairs: &[Pair], how: Renames) {
         self.renamed.clear();
         for pair in pairs {
@@ -454,7 +458,8 @@ impl Diff {
         self.files.get_mut(at.ok()?)
     }
 
-    /// Adds paths that one side left out. None of them is among the changes; they are sorted by path.
+    /// Adds paths that one side left out. None of them is among the changes; they are sorted by
+    /// path.
     pub(crate) fn left_out(mut self, left_out: &[LeftOut]) -> Self {
         for LeftOut {
             path,

@@ -1,8 +1,9 @@
-//! Every decoder as a function of bytes that may be anything, and what must be true of each whatever they
-//! are: for `cargo fuzz`, for `torture -- decode`, and for a test that runs with the others.
+//! Every decoder as a function of bytes that may be anything, and what must be true of each
+//! whatever they are: for `cargo fuzz`, for `torture -- decode`, and for a test that runs with the
+//! others.
 //!
-//! A target panics if something is not true. Nothing of this is in a program that anybody uses: it is there
-//! with the feature `fuzzing`, and for tests.
+//! A target panics if something is not true. Nothing of this is in a program that anybody uses: it
+//! is there with the feature `fuzzing`, and for tests.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -79,7 +80,8 @@ pub struct Driven {
     pub found: Vec<(&'static str, String, String)>,
 }
 
-/// Gives every target its corpus, and mutations of that, until the time is over: each gets as much of it.
+/// Gives every target its corpus, and mutations of that, until the time is over: each gets as much
+/// of it.
 ///
 /// # Panics
 ///
@@ -220,8 +222,8 @@ pub(crate) fn with_directory(look: impl FnOnce(&Path)) {
     look(directory.expect("there is room for a directory").path());
 }
 
-/// A file in the form of [`codec`], with the length and the checksum that its body has: what is behind the
-/// checksum is reached too.
+/// A file in the form of [`codec`], with the length and the checksum that its body has: what is
+/// behind the checksum is reached too.
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     const FIELDS: std::ops::Range<usize> = 12..codec::HEADER_BYTES;
     let mut sealed = bytes.to_vec();
@@ -357,8 +359,8 @@ fn journal(bytes: &[u8]) {
     });
 }
 
-/// The same with frames whose checksums hold: each input is the payloads of frames, each of them behind its kind
-/// and its length as one byte and two, little-endian.
+/// The same with frames whose checksums hold: each input is the payloads of frames, each of them
+/// behind its kind and its length as one byte and two, little-endian.
 fn sealed_journal(bytes: &[u8]) {
     let mut frames = Vec::new();
     let mut rest = bytes;
@@ -461,8 +463,8 @@ const TAKEN: [&str; 12] = [
     "dir/.git",
 ];
 
-/// A repository one of whose files holds anything. A capture ends, in a snapshot or in an error of a kind that
-/// a host can act on, and leaves the file as it is.
+/// A repository one of whose files holds anything. A capture ends, in a snapshot or in an error of
+/// a kind that a host can act on, and leaves the file as it is.
 fn repository(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else {
         return;

@@ -6,12 +6,12 @@ use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 use crate::worktree::walk::Link;
 
-/// So many names are listed in a snapshot; of more files their number is. A store of packages that links its
-/// files has them by the hundred thousand, and nobody reads that.
+/// So many names are listed in a snapshot; of more files their number is. A store of packages that
+/// links its files has them by the hundred thousand, and nobody reads that.
 const MAX_NAMED: usize = 1000;
 
-/// Writes down in `snapshot` which of the captured names are of one file. A name may be among `links` twice: a
-/// directory that changes while it is read is read again.
+/// Writes down in `snapshot` which of the captured names are of one file. A name may be among
+/// `links` twice: a directory that changes while it is read is read again.
 pub(crate) fn note(snapshot: &mut Snapshot, links: Vec<Link>) {
     let mut files: BTreeMap<(u64, u64), BTreeSet<RelPath>> = BTreeMap::new();
     for link in links {

@@ -3,7 +3,8 @@
 use crate::problem::Problem;
 use crate::snapshot::SnapshotId;
 
-/// What a look at a store tells of the snapshots in it: see [`Backend::holdings`](crate::Backend::holdings).
+/// What a look at a store tells of the snapshots in it: see
+/// [`Backend::holdings`](crate::Backend::holdings).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holdings {
@@ -39,6 +40,7 @@ pub struct Unreadable {
     pub id: Option<SnapshotId>,
     /// What is wrong with it.
     pub problem: Problem,
-    /// It is of a newer version of this program, and nothing is wrong with it: it is to be left alone.
+    /// It is of a newer version of this program, and nothing is wrong with it: it is to be left
+    /// alone.
     pub is_newer: bool,
 }

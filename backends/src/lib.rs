@@ -5,8 +5,8 @@
 //! it as a [`Snapshot`]: [`detect`] chooses the one that keeps git's objects in a repository of its
 //! own, or the one that keeps a list of blake3 digests for directories without git. Two snapshots
 //! make a [`Diff`], and a restore goes back to one of them, after a guard has captured what it is
-//! about to replace. What a snapshot does not hold is named in its [`Coverage`], and a restore never
-//! touches it.
+//! about to replace. What a snapshot does not hold is named in its [`Coverage`], and a restore
+//! never touches it.
 //!
 //! ```
 //! use std::{fs, io, time::Duration};

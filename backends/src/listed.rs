@@ -31,7 +31,8 @@ impl ListedFile {
     }
 }
 
-/// All that a snapshot has, sorted by path: its `entries`, with their sizes, and its empty directories.
+/// All that a snapshot has, sorted by path: its `entries`, with their sizes, and its empty
+/// directories.
 pub(crate) fn list(
     record: &Record,
     entries: impl IntoIterator<Item = (RelPath, Entry, Option<u64>)>,

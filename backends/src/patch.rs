@@ -57,8 +57,8 @@ pub(crate) struct Streamed<'a> {
 /// (more than 32 MiB or 524 288 lines changed on a side), goes out compressed and whole, both ways.
 /// Text beyond a smaller limit is one hunk, from the first difference to the last.
 ///
-/// At the deadline the search for a short patch stops; what was not searched is replaced as a whole,
-/// so the patch is longer and still right. While there is time, the same pair gives the same
+/// At the deadline the search for a short patch stops; what was not searched is replaced as a
+/// whole, so the patch is longer and still right. While there is time, the same pair gives the same
 /// bytes. `out` gets many small writes: hand in something that buffers.
 ///
 /// # Errors

@@ -1,9 +1,10 @@
 //! Content that was purged: what to purge, and the list of what was.
 //!
-//! A purge takes the bytes of some content out of a store and leaves everything that names them: trees,
-//! manifests, records, and so the ids of snapshots. `purged` beside the stores of a workspace lists the
-//! ids, and is durable before anything is removed. Whoever meets an id in it knows that its bytes are
-//! gone on purpose: a reader does without them, and a capture does not take them again.
+//! A purge takes the bytes of some content out of a store and leaves everything that names them:
+//! trees, manifests, records, and so the ids of snapshots. `purged` beside the stores of a
+//! workspace lists the ids, and is durable before anything is removed. Whoever meets an id in it
+//! knows that its bytes are gone on purpose: a reader does without them, and a capture does not
+//! take them again.
 
 pub(crate) mod displaced;
 
@@ -43,16 +44,17 @@ const EMPTY_SHA1: [u8; 20] = [
 
 /// Which content to purge.
 ///
-/// What is purged is content, by its id: all that a matching path ever had in any snapshot, wherever
-/// else the same bytes lie.
+/// What is purged is content, by its id: all that a matching path ever had in any snapshot,
+/// wherever else the same bytes lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PurgeTarget {
     /// A literal path, relative to the workspace: a file or link, or a directory with all below it.
     Path(RelPath),
-    /// A pattern as in [`IgnoreOptions::globs`](crate::IgnoreOptions): `*` and `?` stay within a name,
-    /// `**/` is any directories, and without a slash it is about the last name. Below a directory that
-    /// matches everything does. The path that has the very text as its name matches too.
+    /// A pattern as in [`IgnoreOptions::globs`](crate::IgnoreOptions): `*` and `?` stay within a
+    /// name, `**/` is any directories, and without a slash it is about the last name. Below a
+    /// directory that matches everything does. The path that has the very text as its name matches
+    /// too.
     Glob(String),
     /// Content by its id, that of git's blob or the blake3.
     Content(ContentId),
@@ -61,8 +63,8 @@ pub enum PurgeTarget {
 impl FromStr for PurgeTarget {
     type Err = crate::path::InvalidPath;
 
-    /// 40 or 64 lower-case hexadecimal digits are an id, a text with one of `*?[{` a glob, any other
-    /// a path; a path that looks like an id is one with `./` in front of it.
+    /// 40 or 64 lower-case hexadecimal digits are an id, a text with one of `*?[{` a glob, any
+    /// other a path; a path that looks like an id is one with `./` in front of it.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(id) = content_id(text) {
             return Ok(Self::Content(id));
@@ -176,8 +178,8 @@ fn as_optional_text<S: serde::Serializer>(
 pub struct KeptContent {
     /// The path.
     pub path: RelPath,
-    /// `empty`: it has no bytes. `ignore_rules`: the same bytes are those of a `.gitignore`, without
-    /// which a restore could not tell what it must leave alone.
+    /// `empty`: it has no bytes. `ignore_rules`: the same bytes are those of a `.gitignore`,
+    /// without which a restore could not tell what it must leave alone.
     pub reason: &'static str,
 }
 
@@ -209,12 +211,12 @@ pub struct Proof {
     pub displaced: u64,
     /// Files that could not be looked into, so that nothing is proven of them.
     pub unproven: Vec<crate::problem::Problem>,
-    /// The safety refs in the user's repository by which git still has it, full names, sorted. They keep
-    /// commits of runs that were rolled back; a purge does not touch the repository.
+    /// The safety refs in the user's repository by which git still has it, full names, sorted. They
+    /// keep commits of runs that were rolled back; a purge does not touch the repository.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub safety_refs: Vec<String>,
-    /// Those of which it cannot be told whether git still has it by them: they have too much to be searched, or
-    /// cannot be read. Full names, sorted.
+    /// Those of which it cannot be told whether git still has it by them: they have too much to be
+    /// searched, or cannot be read. Full names, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub safety_refs_unsearched: Vec<String>,
 }
@@ -244,8 +246,8 @@ pub enum PurgeError {
     /// This backend cannot do it.
     #[error("{0}; nothing was purged")]
     Unsupported(String),
-    /// The store failed. What is on the list of what was purged is not handed out any more, though its
-    /// bytes may still be there; the same purge again, or a collection, goes on.
+    /// The store failed. What is on the list of what was purged is not handed out any more, though
+    /// its bytes may still be there; the same purge again, or a collection, goes on.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -284,8 +286,8 @@ impl Listed {
     }
 }
 
-/// What was purged in a workspace, by id. Of content whose bytes could be read both ids are known, so
-/// that neither backend takes it again.
+/// What was purged in a workspace, by id. Of content whose bytes could be read both ids are known,
+/// so that neither backend takes it again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Purged {
     /// With their places in the list.
@@ -301,8 +303,8 @@ impl Purged {
         Self::beside(workspace.store_path())
     }
 
-    /// The list in the directory that holds the stores. One that is damaged is an error: without it a
-    /// capture might take again what was purged.
+    /// The list in the directory that holds the stores. One that is damaged is an error: without it
+    /// a capture might take again what was purged.
     pub(crate) fn beside(stores: &Path) -> Result<Self, StoreError> {
         let path = path(stores);
         let Some(bytes) = durable::read(&path, FORMAT.max_bytes)? else {
@@ -368,8 +370,8 @@ impl Purged {
         self.ids.keys()
     }
 
-    /// Names in `record` the purged paths among `entries`, which are all of the snapshot's: it does not
-    /// have them, and whatever is there a restore leaves alone.
+    /// Names in `record` the purged paths among `entries`, which are all of the snapshot's: it does
+    /// not have them, and whatever is there a restore leaves alone.
     pub(crate) fn name_in(&self, record: &mut Record, entries: Vec<(RelPath, Entry)>) {
         let gone: Vec<Omission> = entries
             .into_iter()
@@ -388,8 +390,8 @@ impl Purged {
         }
     }
 
-    /// Adds content to the list, durably. What is on it already stays as it is, but for an id that was
-    /// not known.
+    /// Adds content to the list, durably. What is on it already stays as it is, but for an id that
+    /// was not known.
     pub(crate) fn note(
         op: &Operation,
         workspace: &LockedWorkspace,
@@ -467,7 +469,8 @@ impl Places {
         }
     }
 
-    /// What was found; what is to be known of the bytes is what `look_at` says: length and the other id.
+    /// What was found; what is to be known of the bytes is what `look_at` says: length and the
+    /// other id.
     pub(crate) fn into_found<E>(
         self,
         purged: &Purged,

@@ -21,8 +21,8 @@ use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
 
 const SECRET: &[u8] = b"a secret of a length that nothing else has";
 
-/// Two snapshots with a secret that git tracks in a pack, and in a file of ours, and a restore between
-/// them that displaced it.
+/// Two snapshots with a secret that git tracks in a pack, and in a file of ours, and a restore
+/// between them that displaced it.
 struct Stage {
     _state: tempfile::TempDir,
     repository: TestRepository,
@@ -148,8 +148,8 @@ impl Stage {
     }
 }
 
-/// Purges with the fault at each of the calls that are chosen, and how each of them ended: whether the content is on the
-/// list, and whether it is left.
+/// Purges with the fault at each of the calls that are chosen, and how each of them ended: whether
+/// the content is on the list, and whether it is left.
 fn at_each_call(strategy: Strategy, fault: impl Fn(u64) -> Fault) -> BTreeSet<(bool, bool)> {
     let mut endings = BTreeSet::new();
     let mut stage = Stage::new(strategy);

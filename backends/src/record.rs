@@ -62,8 +62,8 @@ impl Record {
         }
     }
 
-    /// Whether both say the same of the files and of what was left out, whoever was asked when. What a rule leaves
-    /// out may have another size.
+    /// Whether both say the same of the files and of what was left out, whoever was asked when.
+    /// What a rule leaves out may have another size.
     pub(crate) fn has_the_same(&self, other: &Self) -> bool {
         self.snapshot.same_content(&other.snapshot)
             && self.has_content == other.has_content
@@ -116,18 +116,20 @@ pub(crate) struct GitState {
     /// What HEAD named.
     pub(crate) head: Head,
     /// The tips of further branches by full name, `None` for one that did not exist: those that the
-    /// snapshot which this one follows knew. See [`SnapshotOptions::since`](crate::SnapshotOptions).
+    /// snapshot which this one follows knew. See
+    /// [`SnapshotOptions::since`](crate::SnapshotOptions).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) branches: BTreeMap<String, Option<ObjectId>>,
-    /// The blob in the store with what the refs named that all worktrees share ([`refs`](crate::git::kept_refs));
-    /// `None`: that was not kept.
+    /// The blob in the store with what the refs named that all worktrees share
+    /// ([`refs`](crate::git::kept_refs)); `None`: that was not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refs: Option<ObjectId>,
-    /// The blob in the store with what the ids of refs do not tell ([`refs`](crate::git::kept_refs)): symbolic refs
-    /// and stashes; `None`: that was not kept.
+    /// The blob in the store with what the ids of refs do not tell
+    /// ([`refs`](crate::git::kept_refs)): symbolic refs and stashes; `None`: that was not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ref_details: Option<ObjectId>,
-    /// The blob in the store with the list of commits that are kept ([`history`](crate::git)); `None`: none are.
+    /// The blob in the store with the list of commits that are kept ([`history`](crate::git));
+    /// `None`: none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) history: Option<ObjectId>,
     /// The blob in the store with the bytes of the user's index; `None`: there was no index.
@@ -135,13 +137,14 @@ pub(crate) struct GitState {
     /// When that was last written, in nanoseconds since the Unix epoch; `None`: that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) index_modified_ns: Option<i64>,
-    /// The safety refs that the restore makes of which this is the guard, by full name, with the commit
-    /// that each keeps. What the restore came to does not change this.
+    /// The safety refs that the restore makes of which this is the guard, by full name, with the
+    /// commit that each keeps. What the restore came to does not change this.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) safety_refs: BTreeMap<String, ObjectId>,
     /// merge, rebase, cherry-pick, revert or bisect, if one was in progress.
     pub(crate) in_progress: Option<String>,
-    /// The files by which git goes on with it. `None`: they were not kept, which says nothing of them.
+    /// The files by which git goes on with it. `None`: they were not kept, which says nothing of
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<OperationFiles>,
     /// The workspace below the work tree.

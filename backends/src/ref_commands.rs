@@ -1,7 +1,9 @@
-//! Commands that change a ref, for whoever wants to type them: each does its work only where the ref is as it was found.
+//! Commands that change a ref, for whoever wants to type them: each does its work only where the
+//! ref is as it was found.
 //!
-//! `git` calls git, such as `git -C DIR`. What a ref says is the id of an object in hexadecimal, or the full name of the ref
-//! that it leads to. What has become a symbolic ref since leads no command to another ref.
+//! `git` calls git, such as `git -C DIR`. What a ref says is the id of an object in hexadecimal, or
+//! the full name of the ref that it leads to. What has become a symbolic ref since leads no command
+//! to another ref.
 
 use crate::shell::shell_word;
 
@@ -52,7 +54,8 @@ pub fn moving(name: &str, said: &str, says: &str, git: &str) -> String {
     }
 }
 
-/// Whether HEAD says this: fails where it names another branch, or another commit while it is detached.
+/// Whether HEAD says this: fails where it names another branch, or another commit while it is
+/// detached.
 pub fn head_says(said: &str, git: &str) -> String {
     match is_symbolic(said) {
         true => leads("HEAD", said, git),

@@ -1,8 +1,9 @@
 //! Restoring.
 //!
 //! `plan.rs` decides, over values; `goal.rs` asks the backend for what it decides by;
-//! `procedure.rs` carries it out, in the one order that both backends share; `restorable.rs` is what
-//! it needs from a backend. Options and outcome are the port's (`backend.rs`), goals, plans and errors the model's.
+//! `procedure.rs` carries it out, in the one order that both backends share; `restorable.rs` is
+//! what it needs from a backend. Options and outcome are the port's (`backend.rs`), goals, plans
+//! and errors the model's.
 
 pub use crate::plan_id::PlanId;
 pub use crate::repository_changes::{DroppedStash, IndexChange, RefChange, RepositoryChanges};

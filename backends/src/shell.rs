@@ -2,9 +2,9 @@
 
 use crate::path::printable_bytes;
 
-/// A word as a shell takes it, and as a terminal shows it: in `$'…'` where it holds control or bidirectional
-/// characters, or bytes that are not UTF-8. A dash from before POSIX of 2024 does not know that form; bash, zsh, ksh
-/// and busybox do.
+/// A word as a shell takes it, and as a terminal shows it: in `$'…'` where it holds control or
+/// bidirectional characters, or bytes that are not UTF-8. A dash from before POSIX of 2024 does not
+/// know that form; bash, zsh, ksh and busybox do.
 pub fn shell_word(word: &[u8]) -> String {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(b);
     let text = printable_bytes(word);

@@ -136,8 +136,8 @@ impl Stage {
         self.backend.snapshot(op, &self.workspace, &self.options())
     }
 
-    /// Every file of the state directory with its size, but for what a store is made with and what says
-    /// how quick the next capture is.
+    /// Every file of the state directory with its size, but for what a store is made with and what
+    /// says how quick the next capture is.
     fn kept(&self) -> BTreeMap<PathBuf, u64> {
         // Of many files another thread is at it.
         removal::wait_for_removals();
@@ -205,12 +205,13 @@ fn stopped_by(interrupt: &Interrupt) -> Operation {
     Operation::unbounded().cancelled_by(interrupt)
 }
 
-/// While a snapshot is given its name, what makes the next capture quick is written by another thread. That
-/// it looks, and stops, is no reason to stop any more.
+/// While a snapshot is given its name, what makes the next capture quick is written by another
+/// thread. That it looks, and stops, is no reason to stop any more.
 const LOOKS_ASIDE: u64 = 8;
 
 /// Does `work`, and cancels it at each of the looks that it takes, until it is done before the
-/// cancellation; has each answer judged, and answers with the last one and how often it was stopped.
+/// cancellation; has each answer judged, and answers with the last one and how often it was
+/// stopped.
 fn at_each_look<T, E: std::fmt::Debug>(
     stride: u64,
     mut work: impl FnMut(&Operation) -> Result<T, E>,
@@ -271,8 +272,8 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
     }
 }
 
-/// Which files a stopped capture unlinked before it returned is not seen from outside; that it handed them
-/// over is.
+/// Which files a stopped capture unlinked before it returned is not seen from outside; that it
+/// handed them over is.
 #[test]
 fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_for_that() {
     let stage = Stage::new(HASH);
@@ -629,7 +630,8 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
     }
 }
 
-// The journal of the restore, the copies of the index that it looks into and what it heals were not counted
+// The journal of the restore, the copies of the index that it looks into and what it heals were not
+// counted
 #[test]
 fn a_store_is_at_no_moment_larger_than_its_limit_until_a_restore_is_done() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

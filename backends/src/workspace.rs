@@ -60,8 +60,8 @@ pub struct Workspace {
 /// The kernel holds the lock, so a crash lets go of it. It does not stop the user's editor: what
 /// a restore is about to replace is compared with the guard first.
 ///
-/// A capture that is stopped may still have files to remove when it has returned. A thread does that, and the
-/// lock is given back when it is done, whatever becomes of this value.
+/// A capture that is stopped may still have files to remove when it has returned. A thread does
+/// that, and the lock is given back when it is done, whatever becomes of this value.
 #[must_use = "dropping it gives the workspace back"]
 #[derive(Debug)]
 pub struct LockedWorkspace {
@@ -152,9 +152,9 @@ impl WorkspaceError {
 impl StateDir {
     /// Opens the state directory, making it if need be; existing ones are made private again.
     ///
-    /// A link to a directory is followed, once: the directory is what is opened, and checked. One that leads
-    /// nowhere is refused, for what it leads to may only be unmounted. So is a directory that belongs to
-    /// another user.
+    /// A link to a directory is followed, once: the directory is what is opened, and checked. One
+    /// that leads nowhere is refused, for what it leads to may only be unmounted. So is a directory
+    /// that belongs to another user.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         Self::open_in(&Operation::unbounded(), path.as_ref())
     }
@@ -186,8 +186,8 @@ impl StateDir {
         })
     }
 
-    /// Opens a state directory that is there, to read in it. Nothing is made or changed, so it may be another
-    /// user's, or on a file system that is mounted for reading alone.
+    /// Opens a state directory that is there, to read in it. Nothing is made or changed, so it may
+    /// be another user's, or on a file system that is mounted for reading alone.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
         let path = path.as_ref();
         let path = fs::canonicalize(path)
@@ -199,8 +199,8 @@ impl StateDir {
         })
     }
 
-    /// Whether there is a directory at `path` in which this user cannot, or should not, write: it belongs to
-    /// another user, or the file system or its permissions do not allow it.
+    /// Whether there is a directory at `path` in which this user cannot, or should not, write: it
+    /// belongs to another user, or the file system or its permissions do not allow it.
     pub fn is_there_to_read(path: impl AsRef<Path>) -> bool {
         let path = path.as_ref();
         fs::metadata(path).is_ok_and(|found| {
@@ -250,8 +250,8 @@ impl StateDir {
         &self.path
     }
 
-    /// The workspaces that were ever locked, also those whose directories are gone; sorted by path. One whose
-    /// directory cannot be said is left out.
+    /// The workspaces that were ever locked, also those whose directories are gone; sorted by path.
+    /// One whose directory cannot be said is left out.
     pub fn workspaces(&self) -> Result<Vec<Workspace>, WorkspaceError> {
         registry::all(self)
     }
@@ -310,8 +310,8 @@ impl Workspace {
         }
     }
 
-    /// The workspace of this [id](Workspace::id), wherever its directory lies by now: to read what is kept of it.
-    /// `None`: nothing is.
+    /// The workspace of this [id](Workspace::id), wherever its directory lies by now: to read what
+    /// is kept of it. `None`: nothing is.
     pub fn kept(id: &str, state: &StateDir) -> Option<Self> {
         registry::kept(state, id)
     }
@@ -486,8 +486,9 @@ impl LockedWorkspace {
         let _ = fs::remove_dir(&self.workspace.disk_path);
     }
 
-    /// Removes what restores displaced whose guards are not among `guards`, which has to name every one that is
-    /// kept. Somebody who forgot a guard was killed before it came to that; nobody else can tell what it is.
+    /// Removes what restores displaced whose guards are not among `guards`, which has to name every
+    /// one that is kept. Somebody who forgot a guard was killed before it came to that; nobody else
+    /// can tell what it is.
     pub fn drop_displaced_but(
         &mut self,
         op: &Operation,
@@ -732,8 +733,8 @@ mod registry {
     }
 }
 
-/// How long a test waits for its own lock: a program that another test of its process is about to start has
-/// it for a moment.
+/// How long a test waits for its own lock: a program that another test of its process is about to
+/// start has it for a moment.
 #[cfg(test)]
 pub(crate) const PATIENCE_OF_TESTS: Duration = Duration::from_secs(60);
 

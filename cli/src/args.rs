@@ -149,8 +149,8 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
 
     /// Go on with a run that was interrupted, where it stopped.
     ///
-    /// A run of steps knows what it has to do; any other one needs a command. A run that has ended is
-    /// answered from its record, and nothing is run.
+    /// A run of steps knows what it has to do; any other one needs a command. A run that has ended
+    /// is answered from its record, and nothing is run.
     #[command(after_help = "\
 Examples:
   stillframe resume run_5d41402a
@@ -161,7 +161,8 @@ Exit codes: as of \"stillframe run\".")]
         /// The id of the run, or the beginning of it.
         run: String,
 
-        /// How long to wait for the answer to a question before the run is put to rest. Default: 10m.
+        /// How long to wait for the answer to a question before the run is put to rest. Default:
+        /// 10m.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         wait: Option<Duration>,
 
@@ -172,8 +173,9 @@ Exit codes: as of \"stillframe run\".")]
 
     /// Answer a question that a run asks, or show what is asked.
     ///
-    /// The first answer counts. A run that still waits goes on at once; one that rests goes on with "stillframe
-    /// resume". Without an answer the question is shown, and without a question all that wait for an answer are.
+    /// The first answer counts. A run that still waits goes on at once; one that rests goes on with
+    /// "stillframe resume". Without an answer the question is shown, and without a question all
+    /// that wait for an answer are.
     #[command(after_help = "\
 Examples:
   stillframe answer
@@ -216,8 +218,8 @@ that is not UTF-8 is {\"base64\": \"…\"}.
 Exit codes: 0 done, 1 there is no such id or path or the id is ambiguous, 2 the command line is
 wrong.")]
     Show {
-        /// The id, or the beginning of it; of a snapshot also "latest", "latest~N" or "label:TEXT", and with
-        /// ":PATH" one file of it, relative to the workspace.
+        /// The id, or the beginning of it; of a snapshot also "latest", "latest~N" or "label:TEXT",
+        /// and with ":PATH" one file of it, relative to the workspace.
         #[arg(value_name = "ID[:PATH]")]
         id: OsString,
 
@@ -225,8 +227,8 @@ wrong.")]
         #[arg(long, conflicts_with = "files")]
         follow: bool,
 
-        /// List the files, links and empty directories that the snapshot has: permission bits, size,
-        /// id of the content, path.
+        /// List the files, links and empty directories that the snapshot has: permission bits,
+        /// size, id of the content, path.
         #[arg(long)]
         files: bool,
     },
@@ -243,8 +245,8 @@ wrong.")]
         /// A path, relative to the workspace.
         #[arg(value_hint = ValueHint::AnyPath)]
         path: OsString,
-        /// Whether this snapshot has it, by its id, "latest", "latest~N" or "label:TEXT"; default: whether
-        /// one taken now would.
+        /// Whether this snapshot has it, by its id, "latest", "latest~N" or "label:TEXT"; default:
+        /// whether one taken now would.
         #[arg(long, value_name = "ID")]
         snapshot: Option<String>,
     },
@@ -294,9 +296,9 @@ wrong.")]
     /// Take a leaked secret out of every snapshot of this workspace, and prove it gone.
     ///
     /// What is removed is content: all that a path ever had in any snapshot, wherever else the same
-    /// bytes lie, and the patches of runs that show it. Snapshots stay, without it; a restore leaves
-    /// such a path alone and names it. No later snapshot takes the content again. The files of the
-    /// workspace and the user's own repository are not touched.
+    /// bytes lie, and the patches of runs that show it. Snapshots stay, without it; a restore
+    /// leaves such a path alone and names it. No later snapshot takes the content again. The files
+    /// of the workspace and the user's own repository are not touched.
     #[command(after_help = PURGE_HELP)]
     Purge(PurgeArgs),
 
@@ -392,8 +394,8 @@ Exit codes: 0 done, 1 there is no such key, 2 the command line is wrong.")]
 pub(crate) enum SnapshotVerb {
     /// Forget snapshots, all or none, and free their space.
     ///
-    /// What is pinned is refused, and what a run that has not ended, a restore that has begun, or an undo of
-    /// what came last needs.
+    /// What is pinned is refused, and what a run that has not ended, a restore that has begun, or
+    /// an undo of what came last needs.
     #[command(after_help = "\
 Exit codes: 0 done, 1 there is no such snapshot, or something needs it, 2 the command line is wrong.")]
     Rm {
@@ -445,7 +447,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) include: Vec<OsString>,
 
-    /// Keep the content of files also in plain directories, however much it is, so that they can be put back.
+    /// Keep the content of files also in plain directories, however much it is, so that they can be
+    /// put back.
     #[arg(long, overrides_with_all = ["no_retain_content", "retain_content_bytes"])]
     pub(crate) retain_content: bool,
 
@@ -453,7 +456,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, overrides_with_all = ["retain_content", "retain_content_bytes"])]
     pub(crate) no_retain_content: bool,
 
-    /// In plain directories keep content unless more than this of it is new; 0: always. Default: 1G.
+    /// In plain directories keep content unless more than this of it is new; 0: always. Default:
+    /// 1G.
     #[arg(
         long,
         value_name = "N",
@@ -518,11 +522,13 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) command: Vec<OsString>,
 
-    /// Run the commands of this file in order, each once: "stillframe resume" goes on where they stopped.
+    /// Run the commands of this file in order, each once: "stillframe resume" goes on where they
+    /// stopped.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "timeout")]
     pub(crate) steps: Option<PathBuf>,
 
-    /// With --steps: how long to wait for the answer to a question before the run is put to rest. Default: 10m.
+    /// With --steps: how long to wait for the answer to a question before the run is put to rest.
+    /// Default: 10m.
     // That it requires --steps would not count, which the command conflicts with.
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "command")]
     pub(crate) wait: Option<Duration>,
@@ -572,8 +578,8 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) limit: Option<u64>,
 
-    /// Only those that were taken at or after this time, such as 2026-01-31T12:00:00Z, or so long ago at most,
-    /// such as 2h or 3d.
+    /// Only those that were taken at or after this time, such as 2026-01-31T12:00:00Z, or so long
+    /// ago at most, such as 2h or 3d.
     #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
     pub(crate) since: Option<Moment>,
 }
@@ -589,12 +595,13 @@ pub(crate) struct RunsArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
 
-    /// Only those that are pending, running, asking, waiting_for_input, interrupted, completed, failed, cancelled or timeout.
+    /// Only those that are pending, running, asking, waiting_for_input, interrupted, completed,
+    /// failed, cancelled or timeout.
     #[arg(long, value_name = "STATUS", value_parser = run_status)]
     pub(crate) status: Vec<RunStatus>,
 
-    /// Only those that were accepted at or after this time, such as 2026-01-31T12:00:00Z, or so long ago at most,
-    /// such as 2h or 3d.
+    /// Only those that were accepted at or after this time, such as 2026-01-31T12:00:00Z, or so
+    /// long ago at most, such as 2h or 3d.
     #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
     pub(crate) since: Option<Moment>,
 
@@ -657,14 +664,15 @@ stillframe diff [OPTIONS] <FROM> [TO] [PATH]...
 #[derive(Debug, ArgsOf)]
 #[command(group(ArgGroup::new("view").multiple(false)), override_usage = DIFF_USAGE)]
 pub(crate) struct DiffArgs {
-    /// The earlier side: a snapshot's id, the beginning of one, "latest", "latest~N", "label:TEXT", or "now".
+    /// The earlier side: a snapshot's id, the beginning of one, "latest", "latest~N", "label:TEXT",
+    /// or "now".
     pub(crate) from: String,
 
     /// The later side. Default: now, the workspace as it is.
     pub(crate) to: Option<String>,
 
-    /// Compare these files and directories alone; no patterns. They are relative to the workspace, and come after
-    /// both sides, or after "--".
+    /// Compare these files and directories alone; no patterns. They are relative to the workspace,
+    /// and come after both sides, or after "--".
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<OsString>,
 
@@ -684,7 +692,8 @@ pub(crate) struct DiffArgs {
     #[arg(long, group = "view")]
     pub(crate) name_only: bool,
 
-    /// The paths, each after A (added), M (modified), D (deleted) or R and how much of it was kept (renamed).
+    /// The paths, each after A (added), M (modified), D (deleted) or R and how much of it was kept
+    /// (renamed).
     #[arg(long, group = "view")]
     pub(crate) name_status: bool,
 
@@ -705,7 +714,8 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "G")]
     pub(crate) ignore_glob: Vec<String>,
 
-    /// Of the workspace as it is, look at this path, and what lies below it, although a rule ignores it.
+    /// Of the workspace as it is, look at this path, and what lies below it, although a rule
+    /// ignores it.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) include: Vec<OsString>,
 
@@ -765,8 +775,8 @@ pub(crate) struct UndoArgs {
     /// The run to take back: its id, or the beginning of it. Default: whatever came last.
     pub(crate) run: Option<String>,
 
-    /// Take back only what was done to these files or directories; no patterns. They are named from the
-    /// current directory, or from --workspace. Default: everything, git's index and branch too.
+    /// Take back only what was done to these files or directories; no patterns. They are named from
+    /// the current directory, or from --workspace. Default: everything, git's index and branch too.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath, last = true)]
     pub(crate) paths: Vec<OsString>,
 
@@ -805,8 +815,8 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "N", value_parser = bytes)]
     pub(crate) max_bytes: Option<u64>,
 
-    /// Forget every snapshot that "verify" says cannot be restored, and what it cannot read, the newest
-    /// too.
+    /// Forget every snapshot that "verify" says cannot be restored, and what it cannot read, the
+    /// newest too.
     #[arg(long)]
     pub(crate) forget_damaged: bool,
 

@@ -1,7 +1,7 @@
 //! What a user sets once, in `config.toml`: for every workspace, or for one of them.
 //!
-//! The program reads it, and hands on what is set as it hands on what is typed; the library knows nothing of it. A file
-//! in a workspace is never configuration.
+//! The program reads it, and hands on what is set as it hands on what is typed; the library knows
+//! nothing of it. A file in a workspace is never configuration.
 
 mod document;
 
@@ -22,11 +22,12 @@ use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
 use crate::toml_text;
 
-/// Of how much new content is kept in a plain directory, in bytes, when nothing else is said: whoever types a command wants
-/// the way back, and nobody wants a disk filled by the way.
+/// Of how much new content is kept in a plain directory, in bytes, when nothing else is said:
+/// whoever types a command wants the way back, and nobody wants a disk filled by the way.
 pub(crate) const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
 
-/// The variable with the largest that the store of a workspace may be, for every command that adds to one.
+/// The variable with the largest that the store of a workspace may be, for every command that adds
+/// to one.
 pub(crate) const MAX_STORE_BYTES: &str = "STILLFRAME_MAX_STORE_BYTES";
 
 /// The largest file, in bytes: settings, and no data.
@@ -100,8 +101,8 @@ pub(crate) fn path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBu
     Some(directory.join("stillframe/config.toml"))
 }
 
-/// The largest that a store may be, by the environment or else as it is set. What a quota that was not understood
-/// would hold is nothing.
+/// The largest that a store may be, by the environment or else as it is set. What a quota that was
+/// not understood would hold is nothing.
 pub(crate) fn max_store_bytes(value: Option<OsString>, set: Option<u64>) -> Result<u64, Failure> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(set.unwrap_or(0));

@@ -29,8 +29,8 @@ const ONLY_READ: &str = "what only tells what is there works; for all else set S
 /// How a file system is named that is not the state directory's.
 const NAMED_PLACE: &str = "the file system at ";
 
-/// What a clean-up needs to begin, in bytes: the memory that the processes of the database share, its log, and
-/// the files of an engine.
+/// What a clean-up needs to begin, in bytes: the memory that the processes of the database share,
+/// its log, and the files of an engine.
 const ROOM_TO_CLEAN: u64 = 1 << 20;
 
 /// What a message says where a limit of the process is what stood in the way.
@@ -155,8 +155,8 @@ impl Failure {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// Says more of the place that there was no room in, and of the state directory, where it may be what stood in the
-    /// way.
+    /// Says more of the place that there was no room in, and of the state directory, where it may
+    /// be what stood in the way.
     #[must_use]
     pub(crate) fn with_place(mut self, place: impl FnOnce() -> StatePlace) -> Self {
         if matches!(self.kind, ErrorKind::Storage | ErrorKind::NoSpace)

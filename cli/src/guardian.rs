@@ -6,8 +6,9 @@ use crate::output;
 
 /// Ends this process as SIGKILL does, after saying why.
 ///
-/// A command that kills its parent means whoever started it, and that is the guardian. What is left of the
-/// command has been ended, and the run is settled by the next command, as after any such kill.
+/// A command that kills its parent means whoever started it, and that is the guardian. What is left
+/// of the command has been ended, and the run is settled by the next command, as after any such
+/// kill.
 pub(crate) fn die_with_it() {
     output::to_stderr(
         "the process that had started the command was killed; what was left of the command has been ended, \

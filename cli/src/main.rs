@@ -1,7 +1,8 @@
 //! The `stillframe` command: a host of the engine like any other.
 //!
 //! `args.rs` is what can be typed, `request.rs` what it means, `commands/` what is done about it,
-//! `output.rs` the only place that writes (at a terminal through `pager.rs`). This file calls them in order and has the exit codes.
+//! `output.rs` the only place that writes (at a terminal through `pager.rs`). This file calls them
+//! in order and has the exit codes.
 
 mod args;
 mod commands;
@@ -165,8 +166,8 @@ fn carry_out(
     })
 }
 
-/// What the futures of a request run on. Where one waits for the other one thread does for all of them, and it is
-/// there.
+/// What the futures of a request run on. Where one waits for the other one thread does for all of
+/// them, and it is there.
 fn runtime(request: &Request) -> io::Result<Runtime> {
     let mut threads = match request.is_one_question() {
         true => Builder::new_current_thread(),

@@ -98,8 +98,9 @@ impl Reply {
         self
     }
 
-    /// Says that the command failed and why, in one line. With `--json` that line is on stderr beside
-    /// the document, because a script may send stdout elsewhere. Without, the answer or a note has it.
+    /// Says that the command failed and why, in one line. With `--json` that line is on stderr
+    /// beside the document, because a script may send stdout elsewhere. Without, the answer or a
+    /// note has it.
     pub(crate) fn failed(mut self, line: impl Into<String>) -> Self {
         self.failure = Some(line.into());
         self

@@ -1,6 +1,7 @@
 //! The program through which a person reads a long answer at a terminal: `$PAGER`, else `less`.
 //!
-//! What is started is what the user's environment names, never what a repository or a workspace does.
+//! What is started is what the user's environment names, never what a repository or a workspace
+//! does.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -24,8 +25,8 @@ const NOT_STARTED: [i32; 2] = [126, 127];
 impl Pager {
     /// The one that the environment asks for; `None`: answers go to the terminal as they are.
     ///
-    /// A command line with anything in it that means something to a shell is the shell's. Where the terminal
-    /// cannot move its cursor a pager is in the way.
+    /// A command line with anything in it that means something to a shell is the shell's. Where the
+    /// terminal cannot move its cursor a pager is in the way.
     pub(crate) fn of(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         if !can_be_drawn_on(&variable) {
             return None;
@@ -48,7 +49,8 @@ impl Pager {
         Some(Self {
             program: program.clone(),
             args: args.to_vec(),
-            // As git has it: what fits on the screen is left there, colours are shown, and lines not cut.
+            // As git has it: what fits on the screen is left there, colours are shown, and lines
+            // not cut.
             env: match variable("LESS") {
                 None => vec![("LESS", "FRX")],
                 Some(_) => Vec::new(),
@@ -56,8 +58,8 @@ impl Pager {
         })
     }
 
-    /// Lets `write` write into the pager, and waits until it has been read. `false`: there is no such pager, and
-    /// nothing was shown. Whoever leaves it early has seen enough.
+    /// Lets `write` write into the pager, and waits until it has been read. `false`: there is no
+    /// such pager, and nothing was shown. Whoever leaves it early has seen enough.
     pub(crate) fn show(
         &self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,

@@ -1,7 +1,7 @@
 //! A patch, or what a file holds, as a person sees it. Pure but for reader and writer.
 //!
-//! The format of a patch is git's (`Documentation/diff-generate-patch`): sections that begin with `diff --git`,
-//! hunks whose headers say how many lines belong to each side.
+//! The format of a patch is git's (`Documentation/diff-generate-patch`): sections that begin with
+//! `diff --git`, hunks whose headers say how many lines belong to each side.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
@@ -11,8 +11,8 @@ use stillframe::backends::printable_bytes;
 use crate::copying::Copying;
 use crate::paint::{Colour, Paint};
 
-/// Copies a patch, each line in its colour. `is_harmless`: so that a terminal executes nothing of it, and is no
-/// patch any more.
+/// Copies a patch, each line in its colour. `is_harmless`: so that a terminal executes nothing of
+/// it, and is no patch any more.
 pub(crate) fn copy_patch(
     patch: &mut dyn BufRead,
     out: &mut dyn Write,
@@ -58,7 +58,8 @@ fn each_line(
     Ok(())
 }
 
-/// A line with its control characters escaped, but for tabs, which move nothing but what comes after.
+/// A line with its control characters escaped, but for tabs, which move nothing but what comes
+/// after.
 fn harmless(line: &[u8]) -> String {
     let parts: Vec<String> = line.split(|b| *b == b'\t').map(printable_bytes).collect();
     parts.join("\t")

@@ -80,7 +80,8 @@ pub(crate) enum Request {
     Restore(WorkspaceOptions, RestoreRequest),
     /// Write above the current directory, which is refused.
     WriteAbove(OutsidePath),
-    /// Read in a directory above the current one that has to be named, which is refused if nothing was captured there.
+    /// Read in a directory above the current one that has to be named, which is refused if nothing
+    /// was captured there.
     ReadAbove(Box<Self>, OutsidePath),
     /// Put what a snapshot has elsewhere.
     Copy(WorkspaceOptions, CopyRequest),
@@ -333,7 +334,8 @@ impl Request {
         })
     }
 
-    /// Whether somebody who stands below a workspace may mean that one. An undo looks above by itself.
+    /// Whether somebody who stands below a workspace may mean that one. An undo looks above by
+    /// itself.
     pub(crate) fn may_be_meant_for_above(&self) -> bool {
         let writes = matches!(
             self,
@@ -370,7 +372,8 @@ impl Request {
         )
     }
 
-    /// Whether it is one question that is answered, or one capture that is taken, and nothing goes on meanwhile.
+    /// Whether it is one question that is answered, or one capture that is taken, and nothing goes
+    /// on meanwhile.
     pub(crate) fn is_one_question(&self) -> bool {
         self.needs_no_writing() || matches!(self, Self::Snapshot(..))
     }
@@ -391,8 +394,8 @@ impl Request {
             )
     }
 
-    /// This, about the workspace at `above`, if it [reads](Self::reads). A path that was named from the directory
-    /// below stays the same file.
+    /// This, about the workspace at `above`, if it [reads](Self::reads). A path that was named from
+    /// the directory below stays the same file.
     pub(crate) fn about(mut self, above: PathBuf) -> Self {
         let below = self.workspace().map(|here| below(here, &above));
         let below = below.unwrap_or(RelPath::root());
@@ -484,7 +487,8 @@ impl Request {
     }
 }
 
-/// A path to which nothing is written: no workspace was named, and it is not below the current directory.
+/// A path to which nothing is written: no workspace was named, and it is not below the current
+/// directory.
 #[derive(Debug)]
 pub(crate) struct OutsidePath {
     typed: OsString,
@@ -546,8 +550,8 @@ impl Chooser<'_> {
 
     /// What paths that were typed mean, and the directory that they are below.
     ///
-    /// From a directory within a workspace a path may lead up and down again, as for git. Then that is the
-    /// nearest directory above the current one that has all of them.
+    /// From a directory within a workspace a path may lead up and down again, as for git. Then that
+    /// is the nearest directory above the current one that has all of them.
     fn choose_for(&self, typed: &[OsString]) -> Result<(PathBuf, Vec<RelPath>), Failure> {
         if self.named.is_some() || !typed.iter().any(leads_out) {
             return Ok((self.choose()?, rel_paths(typed)?));
@@ -577,7 +581,8 @@ impl Chooser<'_> {
         }
     }
 
-    /// The request, which reads at `place`: one that has to be named is it only if something was captured there.
+    /// The request, which reads at `place`: one that has to be named is it only if something was
+    /// captured there.
     fn reading(
         &self,
         place: &Path,
@@ -600,7 +605,8 @@ impl Chooser<'_> {
         Ok(outside.filter(|outside| self.unnamed(&outside.above).is_err()))
     }
 
-    /// The path among `typed` that takes what writes to `place` above the current directory, which it does not do by itself.
+    /// The path among `typed` that takes what writes to `place` above the current directory, which
+    /// it does not do by itself.
     fn outside(&self, place: &Path, typed: &[OsString]) -> Result<Option<OutsidePath>, Failure> {
         if self.named.is_some() || place == self.current()? {
             return Ok(None);
@@ -662,7 +668,8 @@ impl Chooser<'_> {
         Ok(options)
     }
 
-    /// When that was. What is longer ago than any time that can be written was at the first of those.
+    /// When that was. What is longer ago than any time that can be written was at the first of
+    /// those.
     fn time(&self, moment: Moment) -> Timestamp {
         match moment {
             Moment::At(time) => time,
@@ -883,8 +890,8 @@ fn leads_out(typed: &OsString) -> bool {
         || path.components().find(|c| *c != Component::CurDir) == Some(Component::ParentDir)
 }
 
-/// Where a path is that was named from `here`, which has no links in it. So what is above that is known; a ".."
-/// further on may lead anywhere, and stays.
+/// Where a path is that was named from `here`, which has no links in it. So what is above that is
+/// known; a ".." further on may lead anywhere, and stays.
 fn place(here: &Path, typed: &OsStr) -> Result<PathBuf, Failure> {
     if typed.is_empty() {
         return rel_path(typed).map(|_| here.to_owned());

@@ -1,4 +1,5 @@
-//! The signals that ask the command to stop, and what is passed on of those that it was started with.
+//! The signals that ask the command to stop, and what is passed on of those that it was started
+//! with.
 
 use std::io;
 use std::sync::LazyLock;
@@ -52,8 +53,8 @@ impl Signals {
     }
 }
 
-/// The signals that were ignored when the process was started, as [`ignored_signals`] has them. To be looked at before
-/// any is caught.
+/// The signals that were ignored when the process was started, as [`ignored_signals`] has them. To
+/// be looked at before any is caught.
 static IGNORED: LazyLock<u64> = LazyLock::new(|| {
     // Where there is no such file, none is known to be ignored.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -65,7 +66,8 @@ pub(crate) fn note_ignored() {
     LazyLock::force(&IGNORED);
 }
 
-/// The numbers of the signals that were ignored when the process was started, and are caught by now.
+/// The numbers of the signals that were ignored when the process was started, and are caught by
+/// now.
 pub(crate) fn ignored_and_caught() -> impl Iterator<Item = i32> {
     let caught = [
         SignalKind::interrupt(),
@@ -80,10 +82,11 @@ pub(crate) fn ignored_and_caught() -> impl Iterator<Item = i32> {
     ignored.map(|kind| kind.as_raw_value())
 }
 
-/// Has what is written beyond the limit of a file's size (RLIMIT_FSIZE) fail, as it does on a full disk, where a signal
-/// would end the process. Needs a runtime.
+/// Has what is written beyond the limit of a file's size (RLIMIT_FSIZE) fail, as it does on a full
+/// disk, where a signal would end the process. Needs a runtime.
 ///
-/// It is caught and not ignored: so it is as by default in what is started. One that is ignored already stays so there.
+/// It is caught and not ignored: so it is as by default in what is started. One that is ignored
+/// already stays so there.
 pub(crate) fn outlive_file_size_limit() -> io::Result<()> {
     let too_long = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
     match is_ignored(*IGNORED, too_long) {

@@ -1,4 +1,5 @@
-//! A file of named commands that are run in order, each once: what it may say, and what is wrong with it. Pure.
+//! A file of named commands that are run in order, each once: what it may say, and what is wrong
+//! with it. Pure.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -317,9 +318,9 @@ impl FileStep {
         }
     }
 
-    /// The name of the step of the record that makes its commit, behind the one that runs its command: what the
-    /// command did is on record by then, and is not done again for the commit's sake. `None`: it commits nothing, or
-    /// does nothing besides.
+    /// The name of the step of the record that makes its commit, behind the one that runs its
+    /// command: what the command did is on record by then, and is not done again for the commit's
+    /// sake. `None`: it commits nothing, or does nothing besides.
     pub(crate) fn commit_step(&self) -> Option<String> {
         let is_own = self.commit.is_some() && self.command.is_some();
         is_own.then(|| format!("{} (commit)", self.name))
@@ -329,8 +330,9 @@ impl FileStep {
         json!({ "commit": self.commit })
     }
 
-    /// What makes its result this step's: the question, the command, the commit. How long it may take and how often
-    /// it is tried can be changed at any time, and which answers are taken until it is asked.
+    /// What makes its result this step's: the question, the command, the commit. How long it may
+    /// take and how often it is tried can be changed at any time, and which answers are taken until
+    /// it is asked.
     fn definition(&self) -> serde_json::Value {
         let mut definition = json!({ "command": self.command });
         if let Some(ask) = &self.ask {
@@ -354,8 +356,8 @@ impl FileStep {
             .max_delay(standard.max_delay.max(first))
     }
 
-    /// How its commit is done, where that is a step of its own. It is done on what is there: nothing of it has to be
-    /// taken back for it to be done again, and a commit that is made stays.
+    /// How its commit is done, where that is a step of its own. It is done on what is there:
+    /// nothing of it has to be taken back for it to be done again, and a commit that is made stays.
     pub(crate) fn commit_options(&self) -> Option<StepOptions> {
         let options = StepOptions::new(self.commit_step()?)
             .definition(self.commit_definition())

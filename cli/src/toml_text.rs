@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::output;
 
-/// The text of a file. Links are followed: whoever names the file may have made one. What is no regular file,
-/// or has more than `max_bytes`, is [`io::ErrorKind::InvalidInput`].
+/// The text of a file. Links are followed: whoever names the file may have made one. What is no
+/// regular file, or has more than `max_bytes`, is [`io::ErrorKind::InvalidInput`].
 pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<String> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     // A FIFO would be waited for.
@@ -38,7 +38,8 @@ pub(crate) fn located(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The words of the parser, which are of types, as words of what may be written. `value`: what is written there.
+/// The words of the parser, which are of types, as words of what may be written. `value`: what is
+/// written there.
 fn plain(message: &str, value: &str) -> String {
     let kinds = ["invalid type: ", "invalid value: "];
     let of_value = kinds.iter().find_map(|kind| message.strip_prefix(kind));

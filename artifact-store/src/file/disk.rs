@@ -28,7 +28,8 @@ fn open_at(directory: &OwnedFd, name: &str, flags: OFlags) -> rustix::io::Result
     rustix::io::retry_on_intr(|| rustix::fs::openat(directory, name, flags, FILE_MODE))
 }
 
-/// A directory of the store, held open. It belongs to the user of this process, unless it is only read in.
+/// A directory of the store, held open. It belongs to the user of this process, unless it is only
+/// read in.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,

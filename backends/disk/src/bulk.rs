@@ -4,8 +4,9 @@ use std::ops::{Deref, DerefMut};
 
 use crate::operation::Operation;
 
-/// Something so large that to let go of it takes a while: where the work that holds it was stopped, another
-/// thread does that, and nobody waits for it. Nothing in it may have to be gone when the work has ended.
+/// Something so large that to let go of it takes a while: where the work that holds it was stopped,
+/// another thread does that, and nobody waits for it. Nothing in it may have to be gone when the
+/// work has ended.
 #[derive(Debug)]
 pub struct Bulk<T: Send + 'static> {
     op: Operation,

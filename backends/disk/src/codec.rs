@@ -1,9 +1,10 @@
 //! The form in which manifests and stat caches lie on disk; the restore journal, whose frames have
 //! another form, shares the encoding of their bodies.
 //!
-//! A file, or a frame of one, is: magic (8 bytes), version (`u32`), length of the body (`u64`), blake3 of the body (32
-//! bytes), body; numbers are little-endian. Nothing is decoded before its checksum holds, and nothing
-//! that a length field says is allocated before that many bytes are there.
+//! A file, or a frame of one, is: magic (8 bytes), version (`u32`), length of the body (`u64`),
+//! blake3 of the body (32 bytes), body; numbers are little-endian. Nothing is decoded before its
+//! checksum holds, and nothing that a length field says is allocated before that many bytes are
+//! there.
 
 use std::cmp::Ordering;
 
@@ -88,8 +89,8 @@ impl Format {
         length.ok_or(CUT_SHORT)
     }
 
-    /// Whether `bytes` are a file as [`Format::encode`] makes them: its checksum holds. Whether it can
-    /// be decoded is not looked at.
+    /// Whether `bytes` are a file as [`Format::encode`] makes them: its checksum holds. Whether it
+    /// can be decoded is not looked at.
     pub fn is_whole(&self, bytes: &[u8]) -> bool {
         let split = self.split_header(bytes);
         split.is_ok_and(|(header, body)| {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::operation::Operation;
 
-/// When waiting ends. Neither flock nor git's lock files have a form that waits for a while, so they
-/// are tried again and again.
+/// When waiting ends. Neither flock nor git's lock files have a form that waits for a while, so
+/// they are tried again and again.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     /// `None`: it never ends.
@@ -23,8 +23,8 @@ impl Deadline {
         }
     }
 
-    /// Lets a moment pass before the next try; `false`, at once, if there is to be none: the deadline has
-    /// passed, or the operation that waits is cancelled.
+    /// Lets a moment pass before the next try; `false`, at once, if there is to be none: the
+    /// deadline has passed, or the operation that waits is cancelled.
     pub fn pause(&self, op: &Operation) -> bool {
         let is_left = self.at.is_none_or(|at| Instant::now() < at);
         let is_left = is_left && op.check().is_ok();

@@ -75,8 +75,8 @@ pub fn lstat_at(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<St
     .map(|stat| Stat::from_kernel(&stat))
 }
 
-/// The mount that `name` in `directory` is on, without following a link; of `directory` itself for an
-/// empty name. `None` where the kernel does not tell (before 5.8).
+/// The mount that `name` in `directory` is on, without following a link; of `directory` itself for
+/// an empty name. `None` where the kernel does not tell (before 5.8).
 pub fn mount_of(directory: BorrowedFd<'_>, name: &[u8]) -> Option<u64> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     let name = OsStr::from_bytes(name);

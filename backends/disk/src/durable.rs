@@ -110,7 +110,8 @@ impl StagedFile {
         })
     }
 
-    /// Makes its bytes survive a power cut. Of a large file that is waited for only as long as it is wanted.
+    /// Makes its bytes survive a power cut. Of a large file that is waited for only as long as it
+    /// is wanted.
     pub fn sync(&self) -> Result<(), PathError> {
         let sync = || match self.as_file().metadata()?.len() >= LONG_SYNC_BYTES {
             true => while_wanted(&self.op, self.as_file(), |file| file.sync_all()),
@@ -266,8 +267,8 @@ pub fn stage_for(op: &Operation, path: &Path) -> Result<StagedFile, PathError> {
     StagedFile::create(op, directory_of(path), &staged_prefix(path))
 }
 
-/// Removes the files that were to be given the name `path` by a process that was killed. Nobody else may be
-/// about to give it.
+/// Removes the files that were to be given the name `path` by a process that was killed. Nobody
+/// else may be about to give it.
 pub fn remove_staged_for(op: &Operation, path: &Path) -> Result<(), PathError> {
     let (directory, prefix) = (directory_of(path), staged_prefix(path));
     for entry in fs::read_dir(directory).map_err(PathError::at("list", directory))? {
@@ -390,8 +391,8 @@ pub fn sync_above(op: &Operation, directory: &Path) -> Result<(), PathError> {
         .try_for_each(|above| sync_directory(op, above))
 }
 
-/// Makes everything on the file system of `directory` survive a power cut. That is waited for only as long
-/// as it is wanted.
+/// Makes everything on the file system of `directory` survive a power cut. That is waited for only
+/// as long as it is wanted.
 pub fn sync_file_system(op: &Operation, directory: &Path) -> Result<(), PathError> {
     let sync = |file: &File| Ok(rustix::fs::syncfs(file.as_fd())?);
     op.effect(Effect::SyncFileSystem(directory))
@@ -410,14 +411,14 @@ const LONG_SYNC_BYTES: u64 = 8 << 20;
 /// How often it is asked whether a sync is still wanted.
 const SYNC_PATIENCE: Duration = Duration::from_millis(10);
 
-/// So many syncs that nobody waits for any more may be under way; further ones are waited for to their end,
-/// so that a disk that does not answer does not take all threads.
+/// So many syncs that nobody waits for any more may be under way; further ones are waited for to
+/// their end, so that a disk that does not answer does not take all threads.
 const MAX_LEFT_SYNCS: usize = 8;
 
 static LEFT_SYNCS: AtomicUsize = AtomicUsize::new(0);
 
-/// Does `sync`, which the kernel lets nobody break off, on a thread of its own, and stops waiting for it
-/// once the work should stop. The thread ends when the kernel is done.
+/// Does `sync`, which the kernel lets nobody break off, on a thread of its own, and stops waiting
+/// for it once the work should stop. The thread ends when the kernel is done.
 fn while_wanted(op: &Operation, file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
     if !op.may_be_cancelled() || LEFT_SYNCS.load(Ordering::Relaxed) >= MAX_LEFT_SYNCS {
         return sync(file);
@@ -465,7 +466,8 @@ pub fn remove_file(op: &Operation, path: &Path) -> Result<(), PathError> {
     }
 }
 
-/// Whether the file of the store at `path` has exactly these bytes. It is never held in memory whole.
+/// Whether the file of the store at `path` has exactly these bytes. It is never held in memory
+/// whole.
 pub fn holds(path: &Path, bytes: &[u8]) -> Result<bool, PathError> {
     // A FIFO in its place would be waited for.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();

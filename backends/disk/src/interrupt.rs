@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use stillframe_model::interrupted::Interrupted;
 
-/// Stops an operation: at once by [`Interrupt::cancel`], or at a deadline. Cheap to clone; clones are
-/// cancelled together.
+/// Stops an operation: at once by [`Interrupt::cancel`], or at a deadline. Cheap to clone; clones
+/// are cancelled together.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     cancelled: Arc<AtomicBool>,

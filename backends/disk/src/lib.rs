@@ -2,8 +2,8 @@
 //! form of its own files, work on every core, and the operation, with all that may stop it: a
 //! cancellation, a quota, and in tests a fault.
 //!
-//! Nothing here knows git, a workspace, or what is in the files. A host finds what it needs of it in
-//! the crate `stillframe`.
+//! Nothing here knows git, a workspace, or what is in the files. A host finds what it needs of it
+//! in the crate `stillframe`.
 
 #![cfg_attr(
     test,

@@ -98,7 +98,8 @@ pub fn this_process() -> String {
 
 /// A file that is there to be locked, locked.
 ///
-/// It is never deleted, because a file that is deleted while somebody waits for it is locked by two.
+/// It is never deleted, because a file that is deleted while somebody waits for it is locked by
+/// two.
 #[derive(Debug)]
 pub struct LockFile {
     _file: File,

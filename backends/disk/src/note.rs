@@ -1,5 +1,5 @@
-//! Notes: what a store remembers of itself so that it need not look again. A text with its checksum behind it, in a file
-//! that is not synced. Whoever finds none, or one that is damaged, looks.
+//! Notes: what a store remembers of itself so that it need not look again. A text with its checksum
+//! behind it, in a file that is not synced. Whoever finds none, or one that is damaged, looks.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,8 @@ pub fn write(op: &Operation, path: &Path, text: &str) -> Result<(), PathError> {
     durable::replace_unsynced(op, path, sealed(text).as_bytes())
 }
 
-/// The text of the note; `None`: there is none, or it is not what somebody wrote, or longer than that.
+/// The text of the note; `None`: there is none, or it is not what somebody wrote, or longer than
+/// that.
 pub fn read(path: &Path, max_bytes: u64) -> Option<String> {
     unsealed(durable::read(path, max_bytes).ok()??)
 }
@@ -31,8 +32,8 @@ fn unsealed(bytes: Vec<u8>) -> Option<String> {
     is_whole.then_some(text)
 }
 
-/// Which start of the machine this is; `None`: the kernel does not say. A power cut takes what was not synced and may
-/// leave the note of it, so that most notes count until the next one.
+/// Which start of the machine this is; `None`: the kernel does not say. A power cut takes what was
+/// not synced and may leave the note of it, so that most notes count until the next one.
 pub fn boot() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())

@@ -9,10 +9,11 @@ use std::thread;
 use crate::operation::Operation;
 use stillframe_model::interrupted::Interrupted;
 
-/// How many threads can run at once, as it was when this was first asked. The answer may take several
-/// files to be read, which is more than the work that it is for.
+/// How many threads can run at once, as it was when this was first asked. The answer may take
+/// several files to be read, which is more than the work that it is for.
 ///
-/// In tests of these crates there are five at least, so that what is shared out has a middle, on any machine.
+/// In tests of these crates there are five at least, so that what is shared out has a middle, on
+/// any machine.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     let at_least = if cfg!(any(test, feature = "testing")) {
@@ -51,8 +52,8 @@ impl<R: Held, E> Held for Result<R, E> {
 /// Does `count` jobs on every core, and hands their results to `take` in order, on the caller's
 /// thread, which works too while no result is ready.
 ///
-/// Results that wait for an earlier one hold at most [`Waiting::max_bytes`], and one more result for
-/// each thread. The first error of `take` ends it: no further job is begun. A panic of a job is
+/// Results that wait for an earlier one hold at most [`Waiting::max_bytes`], and one more result
+/// for each thread. The first error of `take` ends it: no further job is begun. A panic of a job is
 /// passed on when it is its turn.
 pub fn in_order<R: Held + Send, E>(
     count: usize,
@@ -243,8 +244,8 @@ impl<R> Held for Part<R> {
     }
 }
 
-/// Does `aside` on a thread of its own while `own` is done on this one, or after it where there is no
-/// such thread.
+/// Does `aside` on a thread of its own while `own` is done on this one, or after it where there is
+/// no such thread.
 pub fn both<A: Send, B>(aside: impl FnOnce() -> A + Send, own: impl FnOnce() -> B) -> (A, B) {
     let waiting = Mutex::new(Some(aside));
     let take = || {
@@ -268,8 +269,9 @@ pub fn both<A: Send, B>(aside: impl FnOnce() -> A + Send, own: impl FnOnce() -> 
     })
 }
 
-/// Does `work` on as many parts of `items` as there are processors, side by side; answers in the order of
-/// the parts. No part but the last is smaller than `at_least`: for few items no thread is started.
+/// Does `work` on as many parts of `items` as there are processors, side by side; answers in the
+/// order of the parts. No part but the last is smaller than `at_least`: for few items no thread is
+/// started.
 pub fn in_parts<T: Sync, R: Send>(
     items: &[T],
     at_least: usize,

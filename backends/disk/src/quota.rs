@@ -1,8 +1,8 @@
 //! How much an operation may add to a store.
 //!
 //! Who writes into a store reserves the bytes first, those of temporary files included, and gives
-//! them back when the file is removed without having got its name. So a limit holds at every moment,
-//! and not only in the end.
+//! them back when the file is removed without having got its name. So a limit holds at every
+//! moment, and not only in the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

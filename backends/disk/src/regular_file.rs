@@ -9,8 +9,8 @@ use rustix::fs::OFlags;
 
 /// Opens the regular file at `path`, as `options` say.
 ///
-/// Never waits: a FIFO, a socket, a device, a directory or a link in its place is an error at once. The flags that
-/// `options` have beside the access are replaced.
+/// Never waits: a FIFO, a socket, a device, a directory or a link in its place is an error at once.
+/// The flags that `options` have beside the access are replaced.
 pub fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = options

@@ -1,10 +1,10 @@
-//! What a stopped operation had written, where it is so much that to remove it takes longer than the
-//! operation may go on: another thread removes it.
+//! What a stopped operation had written, where it is so much that to remove it takes longer than
+//! the operation may go on: another thread removes it.
 //!
-//! Nobody comes upon it half removed. The thread holds the lock of the workspace until it is done, so that
-//! other processes and later operations wait for that as for any other work there; and who has the lock
-//! already waits with [`wait_for`]. What a process that dies leaves of it is removed by the next collection,
-//! like all that a killed capture left.
+//! Nobody comes upon it half removed. The thread holds the lock of the workspace until it is done,
+//! so that other processes and later operations wait for that as for any other work there; and who
+//! has the lock already waits with [`wait_for`]. What a process that dies leaves of it is removed
+//! by the next collection, like all that a killed capture left.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use crate::lock::LockFile;
 use crate::operation::Operation;
 use stillframe_model::interrupted::Interrupted;
 
-/// So many files are removed before the operation returns, which takes some milliseconds. In tests it is
-/// few, so that a small tree has more.
+/// So many files are removed before the operation returns, which takes some milliseconds. In tests
+/// it is few, so that a small tree has more.
 const MAX_IN_PLACE: usize = if cfg!(any(test, feature = "testing")) {
     2
 } else {
@@ -52,8 +52,8 @@ impl Remover {
         }
     }
 
-    /// Does `remove`, which removes so many files. Of a stopped operation with many files another thread
-    /// does it, and the workspace stays locked for as long.
+    /// Does `remove`, which removes so many files. Of a stopped operation with many files another
+    /// thread does it, and the workspace stays locked for as long.
     pub fn remove(&self, op: &Operation, files: usize, remove: impl FnOnce() + Send + 'static) {
         if files <= MAX_IN_PLACE || op.check().is_ok() {
             return remove();
@@ -110,7 +110,8 @@ impl Drop for Removal {
     }
 }
 
-/// Waits until nothing of this store is being removed any more by this process, as long as that is wanted.
+/// Waits until nothing of this store is being removed any more by this process, as long as that is
+/// wanted.
 pub fn wait_for(op: &Operation, store: &Path) -> Result<(), Interrupted> {
     let mut removals = removals();
     while removals.contains_key(store) {
@@ -123,8 +124,8 @@ pub fn wait_for(op: &Operation, store: &Path) -> Result<(), Interrupted> {
 
 /// Waits until everything is gone that captures of this process had written when they were stopped.
 ///
-/// A capture that is stopped returns at once, and a thread removes what it had written of many files. For
-/// before a process ends: what it leaves takes room until the next `Backend::collect`.
+/// A capture that is stopped returns at once, and a thread removes what it had written of many
+/// files. For before a process ends: what it leaves takes room until the next `Backend::collect`.
 pub fn wait_for_removals() {
     let mut removals = removals();
     while !removals.is_empty() {

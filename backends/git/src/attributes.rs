@@ -2,11 +2,11 @@
 //!
 //! git converts a file between the worktree and its objects where attributes or configuration say
 //! so. A snapshot has raw bytes, so the object that the index names for a file may stand for the
-//! file only where nothing can have converted it. Line endings make the object shorter than the file,
-//! whatever asked for them and whenever: there the sizes tell, and attributes are not asked. A filter
-//! or an encoding may keep the size, and so does `ident` where the object has an `$Id$` that is
-//! filled in already. The rules are those of gitattributes(5), read with more care than git takes: what
-//! one line asks for stays asked for, though a stronger line takes it back.
+//! file only where nothing can have converted it. Line endings make the object shorter than the
+//! file, whatever asked for them and whenever: there the sizes tell, and attributes are not asked.
+//! A filter or an encoding may keep the size, and so does `ident` where the object has an `$Id$`
+//! that is filled in already. The rules are those of gitattributes(5), read with more care than git
+//! takes: what one line asks for stays asked for, though a stronger line takes it back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,14 +19,14 @@ use crate::quoted::unquoted;
 
 /// How far the object of a clean index entry may stand for the bytes of its file.
 ///
-/// The attributes are those of today. An entry that was checked out under others is clean by its stat
-/// data all the same; see [`AttributeStack::descend`].
+/// The attributes are those of today. An entry that was checked out under others is clean by its
+/// stat data all the same; see [`AttributeStack::descend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
     /// It is the file, byte for byte, if it has the file's size.
     AsIs,
-    /// Only reading the file can tell: a filter, an encoding or `ident` may be at work, or a macro whose
-    /// definition is not known.
+    /// Only reading the file can tell: a filter, an encoding or `ident` may be at work, or a macro
+    /// whose definition is not known.
     Never,
 }
 
@@ -81,8 +81,8 @@ struct Asked {
     lines: Arc<[(Trust, usize)]>,
 }
 
-/// Attributes that never reach the bytes of a file in the worktree, or change its size. Any other that
-/// is set, and is not known to be a macro, may be one of a file that was not handed in.
+/// Attributes that never reach the bytes of a file in the worktree, or change its size. Any other
+/// that is set, and is not known to be a macro, may be one of a file that was not handed in.
 const HARMLESS: [&[u8]; 13] = [
     b"binary",
     b"conflict-marker-size",
@@ -103,8 +103,8 @@ const HARMLESS: [&[u8]; 13] = [
 const HARMLESS_PREFIXES: [&[u8]; 2] = [b"linguist-", b"gitlab-"];
 
 impl Trust {
-    /// What an attribute asks for if it has any value but false; `None` if it converts nothing, or shows
-    /// it by the size.
+    /// What an attribute asks for if it has any value but false; `None` if it converts nothing, or
+    /// shows it by the size.
     fn asked_by(name: &[u8]) -> Option<Self> {
         match name {
             b"filter" | b"ident" | b"working-tree-encoding" => Some(Self::Never),
@@ -117,8 +117,8 @@ impl AttributeFile {
     /// Reads the text of an attribute file.
     ///
     /// Nothing is an error: a line that can match no file is left out. A line with a malformed
-    /// attribute, or of 2048 bytes and more, counts, though recent versions of git take nothing from
-    /// it.
+    /// attribute, or of 2048 bytes and more, counts, though recent versions of git take nothing
+    /// from it.
     pub fn parse(text: &[u8]) -> Self {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut lines = Lines::default();

@@ -1,18 +1,19 @@
 //! Content deflated for our own packs: quickly, and never much longer than it is.
 //!
-//! A zlib stream (RFC 1950) of deflate blocks (RFC 1951). What does not get shorter goes into stored blocks. zlib
-//! changes its level only between streams, so the blocks of one stream come from several: each run of
-//! pieces that get shorter is deflated by itself, and ends at a whole byte (a sync flush).
+//! A zlib stream (RFC 1950) of deflate blocks (RFC 1951). What does not get shorter goes into
+//! stored blocks. zlib changes its level only between streams, so the blocks of one stream come
+//! from several: each run of pieces that get shorter is deflated by itself, and ends at a whole
+//! byte (a sync flush).
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use zlib_rs::adler32::adler32;
 
-/// The fastest level: a snapshot waits for it. It writes literals in fixed codes, which make content
-/// without repetitions longer by a sixteenth; so such content is stored as it is.
+/// The fastest level: a snapshot waits for it. It writes literals in fixed codes, which make
+/// content without repetitions longer by a sixteenth; so such content is stored as it is.
 const QUICK: u32 = 1;
 
-/// A piece from this length on is judged by samples, which cost a sixteenth of it at most. What is shorter is
-/// deflated first, and stored if that made it longer.
+/// A piece from this length on is judged by samples, which cost a sixteenth of it at most. What is
+/// shorter is deflated first, and stored if that made it longer.
 const SAMPLED_FROM: usize = 128 * 1024;
 /// So many samples of so many bytes, spread over the piece: long enough for repetitions to show.
 const SAMPLES: usize = 4;
@@ -22,7 +23,8 @@ const SAMPLE_BYTES: usize = 2 * 1024;
 const ZLIB_HEADER: [u8; 2] = [0x78, 0x01];
 /// The most that one stored block holds.
 const MAX_STORED: usize = 0xffff;
-/// What stands before the bytes of one: whether it is the last and how it is kept, its length, and that inverted.
+/// What stands before the bytes of one: whether it is the last and how it is kept, its length, and
+/// that inverted.
 const STORED_HEADER_BYTES: usize = 5;
 /// What the checksum of no bytes is.
 const ADLER_OF_NOTHING: u32 = 1;
@@ -89,7 +91,8 @@ impl Deflater {
         self.checksum = ADLER_OF_NOTHING;
     }
 
-    /// Appends what the next `piece` of the stream becomes, but for what waits for the piece after it.
+    /// Appends what the next `piece` of the stream becomes, but for what waits for the piece after
+    /// it.
     ///
     /// A piece is judged by samples of it, and a short one by the piece before it.
     pub(crate) fn add(&mut self, piece: &[u8], out: &mut Vec<u8>) {
@@ -121,7 +124,8 @@ impl Deflater {
         }
         if self.is_running {
             drive(&mut self.run, &[], FlushCompress::Sync, out);
-            // What comes after the stored blocks must not refer to what is before them by its own count.
+            // What comes after the stored blocks must not refer to what is before them by its own
+            // count.
             self.run.reset();
             self.is_running = false;
         }

@@ -58,10 +58,10 @@ pub struct IgnoreStack {
 impl RuleFile {
     /// Reads the text of a rule file as git does.
     ///
-    /// A byte-order mark at the start and a carriage return at the end of a line are dropped, so are
-    /// spaces at its end unless escaped; `#` begins a comment line. `origin` is the file's name for
-    /// people, such as `a/.gitignore`. Nothing is an error: a line that can match no path is left
-    /// out.
+    /// A byte-order mark at the start and a carriage return at the end of a line are dropped, so
+    /// are spaces at its end unless escaped; `#` begins a comment line. `origin` is the file's name
+    /// for people, such as `a/.gitignore`. Nothing is an error: a line that can match no path is
+    /// left out.
     pub fn parse(origin: impl Into<String>, text: &[u8]) -> Self {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let lines = text

@@ -109,14 +109,14 @@ impl<R> Drop for Inflate<R> {
     }
 }
 
-/// The first bytes of a zlib stream: as many as it takes until `is_enough` holds of them, and all of
-/// `out` at most.
+/// The first bytes of a zlib stream: as many as it takes until `is_enough` holds of them, and all
+/// of `out` at most.
 ///
 /// `None` where `stream` ends before that, repeats what came earlier, or is anything but ordinary:
 /// [`Inflate`] tells what it is then. Nothing is proven of what follows those bytes.
 ///
-/// [`Inflate`] builds tables that pay for thousands of bytes; for the two sizes at the beginning of a
-/// delta, which every file of a repository may be asked for, they would cost ten times the rest.
+/// [`Inflate`] builds tables that pay for thousands of bytes; for the two sizes at the beginning of
+/// a delta, which every file of a repository may be asked for, they would cost ten times the rest.
 pub fn beginning<'o>(
     stream: &[u8],
     out: &'o mut [u8],
@@ -252,8 +252,8 @@ const MAX_CODE_BITS: usize = 15;
 
 /// The codes of the literals and lengths of a block.
 struct Codes {
-    /// How long the code of each symbol is, in bits; zero: it has none. Those of distances follow, and
-    /// after them what the last repetition may reach.
+    /// How long the code of each symbol is, in bits; zero: it has none. Those of distances follow,
+    /// and after them what the last repetition may reach.
     lengths: [u8; Self::ROOM],
     /// How many symbols there are: literals, the end of the block, and lengths.
     symbols: usize,
@@ -276,8 +276,8 @@ impl Codes {
 
     /// Reads the codes into what has none.
     ///
-    /// There are some hundred of them for each object that is asked for, in no order that a processor
-    /// could foresee, so none of the steps depends on which it is.
+    /// There are some hundred of them for each object that is asked for, in no order that a
+    /// processor could foresee, so none of the steps depends on which it is.
     fn read(&mut self, bits: &mut Bits<'_>) -> Option<()> {
         let symbols = bits.take(5)? as usize + 257;
         let distances = bits.take(5)? as usize + 1;
@@ -293,7 +293,8 @@ impl Codes {
             bits.skip(code.all_bits.into())?;
             let is_last = code.length == LengthCode::LAST;
             let length = if is_last { last } else { code.length };
-            // At least as many as a length that is not zero is repeated; the others are overwritten.
+            // At least as many as a length that is not zero is repeated; the others are
+            // overwritten.
             self.lengths[at..][..8].copy_from_slice(&[length; 8]);
             let end = at + usize::from(code.times) + more as usize;
             let count = self.counts.get_mut(usize::from(length))?;
@@ -329,7 +330,8 @@ impl Codes {
         None
     }
 
-    /// The symbol that has `before` others before it whose codes are as long as its own: `length` bits.
+    /// The symbol that has `before` others before it whose codes are as long as its own: `length`
+    /// bits.
     fn nth_of(&self, length: u8, mut before: usize) -> Option<u16> {
         /// Counted at once.
         const AT_ONCE: usize = 32;

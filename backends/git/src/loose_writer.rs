@@ -1,5 +1,5 @@
-//! Writing loose objects into the user's repository, as git does: under a temporary name, synced, then under
-//! their own.
+//! Writing loose objects into the user's repository, as git does: under a temporary name, synced,
+//! then under their own.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -46,8 +46,9 @@ impl LooseWriter {
         }
     }
 
-    /// Writes an object of `size` bytes, which `content` passes on; that they are those of `id` is for the
-    /// caller to know. The object survives a power cut once [`LooseWriter::sync`] has been called too.
+    /// Writes an object of `size` bytes, which `content` passes on; that they are those of `id` is
+    /// for the caller to know. The object survives a power cut once [`LooseWriter::sync`] has been
+    /// called too.
     pub fn write(
         &mut self,
         kind: ObjectKind,

@@ -71,8 +71,8 @@ impl ObjectHasher {
     }
 }
 
-/// Hashes an object in a quarter of the time of [`ObjectHasher`], without a look for attacks: to compare
-/// with an id that was made with one.
+/// Hashes an object in a quarter of the time of [`ObjectHasher`], without a look for attacks: to
+/// compare with an id that was made with one.
 pub struct TrustingHasher(sha1::Sha1);
 
 impl TrustingHasher {
@@ -113,8 +113,8 @@ impl ObjectId {
     }
 }
 
-/// By bytes. Ids are spread evenly, so the first eight of them, compared as one number, nearly always
-/// decide: a capture sorts as many ids as there are files.
+/// By bytes. Ids are spread evenly, so the first eight of them, compared as one number, nearly
+/// always decide: a capture sorts as many ids as there are files.
 impl Ord for ObjectId {
     fn cmp(&self, other: &Self) -> Ordering {
         let head = |id: &Self| u64::from_be_bytes(*id.0.first_chunk().expect("twenty bytes"));

@@ -1,8 +1,8 @@
 //! Pack files: written by us, one for each snapshot, and read.
 //!
 //! The formats are git's (`gitformat-pack`): packs and indexes of version 2, with SHA-1 ids. Files
-//! are read by position and never mapped, so a pack that somebody cuts short is an error and not the
-//! end of the process.
+//! are read by position and never mapped, so a pack that somebody cuts short is an error and not
+//! the end of the process.
 
 mod index;
 mod read;
@@ -39,7 +39,8 @@ pub const TEMPORARY_OBJECT_PREFIX: &str = "tmp_obj_";
 /// How much is gathered before it is written, and how much is read back at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// A pack of this size goes to the disk while it is read back, so that its last sync has little to do.
+/// A pack of this size goes to the disk while it is read back, so that its last sync has little to
+/// do.
 const LARGE_BYTES: u64 = 8 << 20;
 
 /// Magic, version and the number of objects.
@@ -500,7 +501,8 @@ fn deflated_entry(op: &Operation, kind: ObjectKind, bytes: &[u8]) -> Result<Vec<
         static DEFLATER: RefCell<Deflater> = RefCell::new(Deflater::new());
     }
     let mut entry = entry_header(kind, bytes.len() as u64);
-    // As a rule it becomes shorter, and never much longer: to move it on the way costs more than room.
+    // As a rule it becomes shorter, and never much longer: to move it on the way costs more than
+    // room.
     entry.reserve(bytes.len() + bytes.len() / 8 + 64);
     DEFLATER.with_borrow_mut(|deflater| {
         op.check()?;

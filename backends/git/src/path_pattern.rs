@@ -3,7 +3,8 @@
 //! `.gitignore` and `.gitattributes` share them. The rules are those of gitignore(5) and, where the
 //! manual is silent, of git's `dir.c` and `wildmatch.c`. The matcher is our own: the `ignore` crate
 //! takes patterns as UTF-8 text only, and of random rules that are UTF-8 it judged three paths in a
-//! hundred otherwise than `git check-ignore`: `[[:alpha:]]`, `[\a-\c]`, `/*/`, a class that does not end.
+//! hundred otherwise than `git check-ignore`: `[[:alpha:]]`, `[\a-\c]`, `/*/`, a class that does
+//! not end.
 
 /// A pattern of a rule file.
 ///
@@ -102,7 +103,8 @@ impl PathPattern {
         self.directories_only
     }
 
-    /// Whether it matches `path`, which is relative to the directory of the rule file and not empty.
+    /// Whether it matches `path`, which is relative to the directory of the rule file and not
+    /// empty.
     ///
     /// The path itself is meant: a pattern that matches a directory says nothing of what is below.
     /// Negation is left to the caller.

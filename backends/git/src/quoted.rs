@@ -1,7 +1,7 @@
 //! Names in double quotes with the escapes of C, as git writes those with odd bytes into its files.
 
-/// Reads a name in double quotes, and says what follows; `None` if it is not quoted, does not end, or
-/// holds an escape that git does not write.
+/// Reads a name in double quotes, and says what follows; `None` if it is not quoted, does not end,
+/// or holds an escape that git does not write.
 pub fn unquoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut name = Vec::new();

@@ -58,8 +58,8 @@ pub struct UserRepository {
     git_dir: GitDir,
     /// `None`: the git directory itself. Otherwise what linked worktrees share.
     common_dir: Option<GitDir>,
-    /// Its own configuration may name a file with attributes. That file is not looked at: what a run
-    /// can write must not choose what is read.
+    /// Its own configuration may name a file with attributes. That file is not looked at: what a
+    /// run can write must not choose what is read.
     may_name_attributes: bool,
     objects: OnceLock<Objects>,
 }
@@ -231,9 +231,9 @@ impl UserRepository {
         self.objects()?.read(op, id, max_bytes)
     }
 
-    /// The sizes of objects in bytes, by their headers alone, each at the place of its id; `None` where
-    /// that cannot be told. `ids` may be in any order, and one of them there more than once. Meant for many: of
-    /// each pack one pass is made.
+    /// The sizes of objects in bytes, by their headers alone, each at the place of its id; `None`
+    /// where that cannot be told. `ids` may be in any order, and one of them there more than once.
+    /// Meant for many: of each pack one pass is made.
     pub fn object_sizes(
         &self,
         op: &Operation,

@@ -64,7 +64,8 @@ impl<'a> TreeLookup<'a> {
         Ok(items.and_then(|items| named(&items, path.name()).cloned()))
     }
 
-    /// The names that the tree has in a directory, in git's order; `None` if it has no directory there.
+    /// The names that the tree has in a directory, in git's order; `None` if it has no directory
+    /// there.
     pub fn directory(&self, op: &Operation, path: &RelPath) -> Result<Items, StoreError> {
         // A loop: the depth of a tree must not be the depth of the stack.
         let mut unknown = Vec::new();

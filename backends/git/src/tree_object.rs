@@ -39,8 +39,8 @@ pub enum ItemKind {
     Directory,
     /// A blob.
     Entry(EntryKind),
-    /// A commit of another repository, which nobody has the objects of. In the tree of a snapshot: a
-    /// submodule with nothing captured in its directory. It has no content, so no restore makes,
+    /// A commit of another repository, which nobody has the objects of. In the tree of a snapshot:
+    /// a submodule with nothing captured in its directory. It has no content, so no restore makes,
     /// replaces or removes it, and no diff names it.
     Submodule,
 }
@@ -182,7 +182,8 @@ pub fn serialize(items: &mut [TreeItem]) -> Vec<u8> {
 
 /// As [`serialize`], of names that lie elsewhere.
 pub fn serialize_raw(items: &mut [RawItem<'_>]) -> Vec<u8> {
-    // Files and directories come as two sequences that are in order, as a rule, and this finds them.
+    // Files and directories come as two sequences that are in order, as a rule, and this finds
+    // them.
     items.sort_by(|a, b| compare_names((a.name, a.kind), (b.name, b.kind)));
     bytes_of(items.iter().copied())
 }
@@ -286,8 +287,8 @@ pub fn changes(
         new,
     }];
     while !pending.is_empty() {
-        // The last first: what waits is then no more than a few times the deepest path has beside it,
-        // whatever trees claim to hold.
+        // The last first: what waits is then no more than a few times the deepest path has beside
+        // it, whatever trees claim to hold.
         let batch = pending.split_off(pending.len().saturating_sub(MAX_BATCH));
         let compared = parallel::map(&batch, PAIRS_PER_THREAD, |pair| pair.compare(op, trees));
         for pair in compared {
@@ -338,7 +339,8 @@ impl Pair {
                 (None, None) => return Ok((below, changes)),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                // A file and a directory of one name differ in order too: one goes, the other comes.
+                // A file and a directory of one name differ in order too: one goes, the other
+                // comes.
                 (Some(old), Some(new)) => compare(old, new),
             };
             let old = old.next_if(|_| order != Ordering::Greater);

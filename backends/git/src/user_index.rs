@@ -41,12 +41,13 @@ const FLAG_LENGTH: u16 = 0x0fff;
 const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
 const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
 
-/// The longest path that is read. Names that the kernel takes at once end at 4096 bytes; this leaves
-/// room for trees that are deeper, and bounds what one entry of version 4 can claim.
+/// The longest path that is read. Names that the kernel takes at once end at 4096 bytes; this
+/// leaves room for trees that are deeper, and bounds what one entry of version 4 can claim.
 const MAX_PATH_BYTES: usize = 64 * 1024;
-/// How many bytes of paths an index may hold for each byte of its file. Version 4 stores what a path
-/// shares with the one before as a number, so a small file could otherwise claim any amount of memory.
-/// An entry takes 64 bytes at least: honest paths would have to be a kilobyte long on average.
+/// How many bytes of paths an index may hold for each byte of its file. Version 4 stores what a
+/// path shares with the one before as a number, so a small file could otherwise claim any amount of
+/// memory. An entry takes 64 bytes at least: honest paths would have to be a kilobyte long on
+/// average.
 const MAX_PATH_EXPANSION: usize = 16;
 
 /// The user's index: which paths git tracks, with what content and what stat data.
@@ -54,21 +55,22 @@ const MAX_PATH_EXPANSION: usize = 16;
 pub struct UserIndex {
     /// 2, 3 or 4.
     pub version: u32,
-    /// As in the file: sorted by path bytes, then stage, each pair once. A sparse directory is sorted
-    /// as if its path ended in `/`.
+    /// As in the file: sorted by path bytes, then stage, each pair once. A sparse directory is
+    /// sorted as if its path ended in `/`.
     pub entries: Vec<IndexEntry>,
     /// The shared index that a split index is laid over. Its file, `sharedindex.<id>`, is needed to
     /// read this index again.
     pub shared_id: Option<ObjectId>,
 }
 
-/// One path of the index. While the index is read, `P` is the bytes of a path that [`RelPath`] takes.
+/// One path of the index. While the index is read, `P` is the bytes of a path that [`RelPath`]
+/// takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexEntry<P = RelPath> {
     /// From the top of the work tree. Never empty; no component is `.git` in any case.
     pub path: P,
-    /// `100644`, `100755`, `120000` (link), `160000` (submodule), or `040000`: a directory outside of
-    /// a sparse checkout, whose `id` is a tree.
+    /// `100644`, `100755`, `120000` (link), `160000` (submodule), or `040000`: a directory outside
+    /// of a sparse checkout, whose `id` is a tree.
     pub mode: u32,
     /// The content as git stores it: filters and line-ending conversion may lie between it and the
     /// file.
@@ -325,11 +327,11 @@ pub enum Visited {
     Split,
 }
 
-/// Reads an index of `length` bytes from `source`, which is asked for more of it until it answers 0, and
-/// calls `visit` with each entry, so that nobody has to hold them all.
+/// Reads an index of `length` bytes from `source`, which is asked for more of it until it answers
+/// 0, and calls `visit` with each entry, so that nobody has to hold them all.
 ///
-/// What was visited counts only if this answers with [`Visited::All`]: the checksum and the kind of the
-/// index stand at its end. Whatever was visited was in order.
+/// What was visited counts only if this answers with [`Visited::All`]: the checksum and the kind of
+/// the index stand at its end. Whatever was visited was in order.
 pub fn visit<E: From<IndexError>>(
     source: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
     length: u64,
@@ -388,8 +390,8 @@ struct Outline {
     checksum: ObjectId,
 }
 
-/// Reads an index file, and calls `visit` with each entry and whether it sorts after the one before. In a
-/// split index the path of an entry may be empty.
+/// Reads an index file, and calls `visit` with each entry and whether it sorts after the one
+/// before. In a split index the path of an entry may be empty.
 fn scan<E: From<IndexError>>(
     source: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
     length: u64,
@@ -730,8 +732,8 @@ impl<E> Stream<'_, E> {
         }
     }
 
-    /// Reads what is left of the body, and the checksum behind it, which must be that of the body or
-    /// zero.
+    /// Reads what is left of the body, and the checksum behind it, which must be that of the body
+    /// or zero.
     fn checksum(&mut self) -> Result<ObjectId, Failed<E>> {
         self.at = self.bytes.len();
         while self.unread > 0 {
@@ -748,8 +750,8 @@ impl<E> Stream<'_, E> {
     }
 }
 
-/// How many bytes at the beginning of `path` are whole names, each with its slash, that `previous` begins
-/// with too.
+/// How many bytes at the beginning of `path` are whole names, each with its slash, that `previous`
+/// begins with too.
 fn shared_names(previous: &[u8], path: &[u8]) -> usize {
     let same = previous.iter().zip(path).take_while(|(a, b)| a == b);
     let same = same.count();

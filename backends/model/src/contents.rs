@@ -12,7 +12,8 @@ pub trait Contents: Sync {
     /// cost.
     fn place(&self, id: &ContentId) -> u64;
 
-    /// How many bytes the content with this id has. It is not read, so that nobody knows whether it is sound.
+    /// How many bytes the content with this id has. It is not read, so that nobody knows whether it
+    /// is sound.
     fn length(&self, id: &ContentId) -> Result<u64, StoreError>;
 
     /// Writes the content with this id to `sink`, as a stream, and checks it against the id:

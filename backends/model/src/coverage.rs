@@ -74,8 +74,8 @@ pub struct Omission {
     pub reason: OmissionReason,
     /// The size of a regular file, in bytes; `None` for anything else.
     pub bytes: Option<u64>,
-    /// What was seen there, of what has no size and no reason that tells; `None`: not known, as of omissions that
-    /// earlier versions wrote.
+    /// What was seen there, of what has no size and no reason that tells; `None`: not known, as of
+    /// omissions that earlier versions wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<OmittedKind>,
 }
@@ -110,9 +110,9 @@ impl Omission {
         self.bytes.is_some() || self.is_special() || self.kind == Some(OmittedKind::Link)
     }
 
-    /// Whether this is a file of its own, of whatever kind, that was left out for what it is and not by a
-    /// rule: too large, special, or not to be read. A restore can move it out of the way without a look at
-    /// what it holds.
+    /// Whether this is a file of its own, of whatever kind, that was left out for what it is and
+    /// not by a rule: too large, special, or not to be read. A restore can move it out of the way
+    /// without a look at what it holds.
     pub fn is_file_out_of_reach(&self) -> bool {
         match self.reason {
             OmissionReason::Special | OmissionReason::TooLarge => true,
@@ -184,8 +184,8 @@ impl Coverage {
         None
     }
 
-    /// Whether not having seen `path` is evidence that it was not there: no omission covers it, or one that
-    /// is no directory and stands above it.
+    /// Whether not having seen `path` is evidence that it was not there: no omission covers it, or
+    /// one that is no directory and stands above it.
     pub fn knows(&self, path: &RelPath) -> bool {
         self.covers(path)
             .is_none_or(|o| o.path != *path && o.is_file_out_of_reach())

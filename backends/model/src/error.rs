@@ -8,8 +8,8 @@ use crate::exceeded::Exceeded;
 use crate::interrupted::Interrupted;
 
 impl ErrorKind {
-    /// The kind of an I/O error of the store: a full disk is told apart from any other, and so is work that
-    /// was asked to stop.
+    /// The kind of an I/O error of the store: a full disk is told apart from any other, and so is
+    /// work that was asked to stop.
     pub fn of_storage(error: &io::Error) -> Self {
         if let Some(interrupted) = Interrupted::in_io(error) {
             return interrupted.kind();
@@ -19,7 +19,8 @@ impl ErrorKind {
         }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-            // What the process may write to a file has a limit (RLIMIT_FSIZE), which is as good as a quota.
+            // What the process may write to a file has a limit (RLIMIT_FSIZE), which is as good as
+            // a quota.
             io::ErrorKind::FileTooLarge => Self::NoSpace,
             _ => Self::Storage,
         }
@@ -58,7 +59,8 @@ impl PathError {
     }
 }
 
-/// The path for messages that people read, as [`printable_name`](crate::path::printable_name) has it.
+/// The path for messages that people read, as [`printable_name`](crate::path::printable_name) has
+/// it.
 pub fn printable(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     crate::path::printable_name(path.as_os_str().as_bytes())

@@ -23,9 +23,9 @@ pub struct KnownDirectory {
 }
 
 impl KnownDirectory {
-    /// Whether both are one directory. The time of birth tells it from one that got its inode later; the
-    /// number of its device may be another one each time that the file system is mounted, so that counts
-    /// only where a time is not known.
+    /// Whether both are one directory. The time of birth tells it from one that got its inode
+    /// later; the number of its device may be another one each time that the file system is
+    /// mounted, so that counts only where a time is not known.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self.born_ns, other.born_ns) {
             (Some(born), Some(other_born)) => {
@@ -40,7 +40,8 @@ impl KnownDirectory {
 mod tests {
     use super::*;
 
-    // After a restart a disk may have another number, and an undo took its repository for another one
+    // After a restart a disk may have another number, and an undo took its repository for another
+    // one
     #[test]
     fn a_directory_is_known_again_by_inode_and_birth() {
         let known = |device, inode, born_ns| KnownDirectory {

@@ -1,7 +1,8 @@
-//! What Stillframe's crates tell each other: paths, entries, snapshots, what was left out, and errors.
+//! What Stillframe's crates tell each other: paths, entries, snapshots, what was left out, and
+//! errors.
 //!
-//! Values and functions of values. Nothing here opens a file, asks the clock or starts a thread. A host finds what it
-//! needs of it in the crate `stillframe`.
+//! Values and functions of values. Nothing here opens a file, asks the clock or starts a thread. A
+//! host finds what it needs of it in the crate `stillframe`.
 
 pub mod contents;
 pub mod coverage;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::RelPath;
 
-/// A repository within a workspace, as a capture found it. Its files are captured like any others; its
-/// `.git` is not, and no restore puts back what is said here.
+/// A repository within a workspace, as a capture found it. Its files are captured like any others;
+/// its `.git` is not, and no restore puts back what is said here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NestedRepository {
@@ -29,13 +29,15 @@ impl NestedRepository {
 pub struct NestedState {
     /// The full name of the branch that HEAD names; `None` if it is detached, or cannot be read.
     pub branch: Option<String>,
-    /// The full id of the commit that HEAD names; `None` before the first one, or if it cannot be read.
+    /// The full id of the commit that HEAD names; `None` before the first one, or if it cannot be
+    /// read.
     pub head_ref: Option<String>,
-    /// The blake3 of what the index stages: paths, stages, modes, ids and flags, in order. That git looked
-    /// at the files again changes nothing of it. `None` if there is no index, or it cannot be read.
+    /// The blake3 of what the index stages: paths, stages, modes, ids and flags, in order. That git
+    /// looked at the files again changes nothing of it. `None` if there is no index, or it cannot
+    /// be read.
     pub index: Option<String>,
-    /// Why not all of it could be read: it is damaged, a trap, another user's, or of a format that is not
-    /// handled.
+    /// Why not all of it could be read: it is damaged, a trap, another user's, or of a format that
+    /// is not handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -12,8 +12,8 @@ pub struct RepositoryChanges {
     pub refs: Vec<RefChange>,
     /// The index, if it gets another content.
     pub index: Option<IndexChange>,
-    /// Files and directories of git's operations (a merge, a rebase and the like) that are made, replaced or
-    /// removed, below the git directory; sorted.
+    /// Files and directories of git's operations (a merge, a rebase and the like) that are made,
+    /// replaced or removed, below the git directory; sorted.
     pub operation: Vec<String>,
     /// What cannot be put back.
     pub problem: Option<RepositoryProblem>,
@@ -25,13 +25,13 @@ pub struct RepositoryChanges {
 pub struct RefChange {
     /// `HEAD`, or the full name of a ref.
     pub name: String,
-    /// What it named before: the id of an object in hexadecimal, or the full name of the ref that HEAD or another
-    /// symbolic ref led to; `None`: it did not exist.
+    /// What it named before: the id of an object in hexadecimal, or the full name of the ref that
+    /// HEAD or another symbolic ref led to; `None`: it did not exist.
     pub before: Option<String>,
     /// What it names after that; `None`: it does not exist.
     pub after: Option<String>,
-    /// Of `refs/stash`: the stashes that are listed no more, the oldest first, as far as that is known. They can be
-    /// all that became of it: then `before` and `after` are the same.
+    /// Of `refs/stash`: the stashes that are listed no more, the oldest first, as far as that is
+    /// known. They can be all that became of it: then `before` and `after` are the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedStash>,
 }
@@ -56,7 +56,8 @@ pub struct DroppedStash {
     pub commit: String,
     /// What `git stash list` said of it; may be empty.
     pub message: String,
-    /// Whether git was asked for the commit and no longer has it, so that the stash cannot be had back.
+    /// Whether git was asked for the commit and no longer has it, so that the stash cannot be had
+    /// back.
     #[serde(rename = "gone", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,
 }
@@ -76,8 +77,8 @@ impl DroppedStash {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct IndexChange {
-    /// Stands for what it stages now, whatever stat data it holds: a digest in hexadecimal; `None`: there is
-    /// no index.
+    /// Stands for what it stages now, whatever stat data it holds: a digest in hexadecimal; `None`:
+    /// there is no index.
     pub from: Option<String>,
     /// Stands for the bytes that it gets: a digest in hexadecimal; `None`: it is removed.
     pub to: Option<String>,

@@ -23,8 +23,8 @@ pub enum RestoreError {
         /// What was asked for.
         path: RelPath,
     },
-    /// The snapshot left a path out that was asked for, or a directory above it, so it does not have
-    /// its bytes.
+    /// The snapshot left a path out that was asked for, or a directory above it, so it does not
+    /// have its bytes.
     #[error("snapshot {snapshot} does not have {path}: it left {} out ({}); nothing was touched",
         omission.path, omission.reason)]
     OmittedPath {
@@ -58,8 +58,8 @@ pub enum RestoreError {
         /// The plan that would be made now.
         found: PlanId,
     },
-    /// Somebody replaced or removed this while the restore was prepared. What is there now is not in
-    /// the guard; another attempt takes a new one.
+    /// Somebody replaced or removed this while the restore was prepared. What is there now is not
+    /// in the guard; another attempt takes a new one.
     #[error("{path} changed while the restore was prepared; nothing was touched, try again")]
     Changed {
         /// What changed.
@@ -117,7 +117,8 @@ pub enum RestoreError {
     /// The disk refused before the point of no return.
     #[error("the restore could not be prepared; nothing was touched")]
     Prepare(#[source] PathError),
-    /// The file system that has to take what is put back, which is the workspace's, has no room for it.
+    /// The file system that has to take what is put back, which is the workspace's, has no room for
+    /// it.
     #[error("{}; nothing was touched", no_room(*needed_bytes, file_system))]
     NoRoom {
         /// What all that is put back has, in bytes.
@@ -138,7 +139,8 @@ pub enum RestoreError {
     Store(StoreError),
 }
 
-/// Small files and empty ones need room too, each for itself, so that their bytes alone explain nothing.
+/// Small files and empty ones need room too, each for itself, so that their bytes alone explain
+/// nothing.
 fn no_room(needed_bytes: u64, file_system: &FileSystem) -> String {
     match needed_bytes {
         0 => format!("the restore needs room for new files on {file_system}"),
@@ -199,8 +201,8 @@ impl RestoreError {
         }
     }
 
-    /// That a file was not written because the restore should stop, or because there is no room, is told as
-    /// that.
+    /// That a file was not written because the restore should stop, or because there is no room, is
+    /// told as that.
     pub fn or_its_cause(self) -> Self {
         match self {
             Self::Prepare(source) => match StoreError::from(source) {

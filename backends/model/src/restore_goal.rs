@@ -18,15 +18,17 @@ pub enum RestoreGoal {
         snapshot: Snapshot,
         /// Literal paths, files or directories; empty: everything. What the snapshot knows not to
         /// have been there is removed. A path that the workspace has not either is
-        /// [`RestoreError::UnknownPath`](crate::restore_error::RestoreError::UnknownPath), one that the snapshot left
-        /// out [`RestoreError::OmittedPath`](crate::restore_error::RestoreError::OmittedPath).
+        /// [`RestoreError::UnknownPath`](crate::restore_error::RestoreError::UnknownPath), one that
+        /// the snapshot left out
+        /// [`RestoreError::OmittedPath`](crate::restore_error::RestoreError::OmittedPath).
         paths: Vec<RelPath>,
     },
     /// Takes back what happened between two snapshots, and keeps what happened since.
     ///
     /// A path that still is as `after` has it becomes as `before` has it. Any other path that
-    /// differs between the two is kept, and named in [`RestorePlan::skipped`](crate::restore_plan::RestorePlan::skipped) unless it already
-    /// is as `before` has it.
+    /// differs between the two is kept, and named in
+    /// [`RestorePlan::skipped`](crate::restore_plan::RestorePlan::skipped) unless it already is as
+    /// `before` has it.
     Undo {
         /// The state before the operation that is taken back.
         before: Snapshot,

@@ -23,9 +23,9 @@ pub struct RestorePlan {
     pub writes: Vec<Write>,
     /// Entries that are removed, sorted by path.
     pub removals: Vec<Removal>,
-    /// What is in the way of something that is put back and could not be captured, sorted by path: FIFOs,
-    /// sockets and devices, and files that are too large or may not be read. They are moved aside
-    /// without being opened, and kept for as long as the guard.
+    /// What is in the way of something that is put back and could not be captured, sorted by path:
+    /// FIFOs, sockets and devices, and files that are too large or may not be read. They are moved
+    /// aside without being opened, and kept for as long as the guard.
     pub displaced: Vec<Omission>,
     /// Directories that are made although nothing is put into them, parents first.
     pub make_directories: Vec<(RelPath, u32)>,
@@ -33,18 +33,18 @@ pub struct RestorePlan {
     pub remove_directories: Vec<RelPath>,
     /// Entries and directories whose content is right and whose permission bits are not.
     pub modes: Vec<ModeChange>,
-    /// Of `writes`, files of lines that were edited after the operation that is taken back: they get what
-    /// the operation replaced, and keep the edits. Sorted.
+    /// Of `writes`, files of lines that were edited after the operation that is taken back: they
+    /// get what the operation replaced, and keep the edits. Sorted.
     #[serde(default)]
     pub merged: Vec<RelPath>,
-    /// Of `skipped`, such files where the edits and what the operation changed meet, so that nobody can say
-    /// what is wanted. Sorted by path.
+    /// Of `skipped`, such files where the edits and what the operation changed meet, so that nobody
+    /// can say what is wanted. Sorted by path.
     #[serde(default)]
     pub conflicts: Vec<Conflict>,
     /// Paths that differ from the goal and are left as they are, sorted by path.
     pub skipped: Vec<Skipped>,
-    /// What came since the goal and was captured, and stays, because the rules of one side ignore it.
-    /// Sorted; not in `skipped`.
+    /// What came since the goal and was captured, and stays, because the rules of one side ignore
+    /// it. Sorted; not in `skipped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftover_ignored: Vec<RelPath>,
     /// What changes in the user's repository, once the files are restored.
@@ -52,7 +52,8 @@ pub struct RestorePlan {
     pub repository: RepositoryChanges,
 }
 
-/// A file in which edits meet what an undo would take back. It is as it was, until somebody decides.
+/// A file in which edits meet what an undo would take back. It is as it was, until somebody
+/// decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The file.
@@ -61,8 +62,8 @@ pub struct Conflict {
     pub regions: Vec<ConflictRegion>,
 }
 
-/// Some lines of which three versions differ. Each has a newline, also the last one of a file that has none
-/// there; no lines are an empty text.
+/// Some lines of which three versions differ. Each has a newline, also the last one of a file that
+/// has none there; no lines are an empty text.
 ///
 /// In JSON a text that is not UTF-8 is `{"base64": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,8 +149,8 @@ pub struct Skipped {
 pub struct LostAttributes {
     /// The file.
     pub path: RelPath,
-    /// The names of those that it did not get; none if they could not even be read. What was replaced has
-    /// them in the trash of the guard.
+    /// The names of those that it did not get; none if they could not even be read. What was
+    /// replaced has them in the trash of the guard.
     pub names: Vec<String>,
     /// What the system said.
     pub reason: String,
@@ -171,21 +172,21 @@ impl LostAttributes {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// Undo: somebody changed it after the operation that is taken back. Both captures saw it, or its
-    /// size or kind tells.
+    /// Undo: somebody changed it after the operation that is taken back. Both captures saw it, or
+    /// its size or kind tells.
     EditedSince,
     /// It changed between the guard and its turn.
     ChangedMeanwhile,
-    /// A directory that holds something which stays stands where a file would go: no snapshot has it, or it came
-    /// after what is undone. What else is in it stays for the same reason.
+    /// A directory that holds something which stays stands where a file would go: no snapshot has
+    /// it, or it came after what is undone. What else is in it stays for the same reason.
     DirectoryNotEmpty,
     /// A nested repository that came after the target was captured; it is kept whole.
     NestedRepository,
     /// The system refused this path; it is as it was.
     Refused,
     /// The target did not capture it, so it does not know that it was not there; or what is there
-    /// now could not be captured, so it would be lost. Of an undo also: what the operation left there
-    /// was not captured, so nobody knows whether it was changed since.
+    /// now could not be captured, so it would be lost. Of an undo also: what the operation left
+    /// there was not captured, so nobody knows whether it was changed since.
     #[serde(untagged)]
     Omitted(OmissionReason),
 }
@@ -211,7 +212,8 @@ impl fmt::Display for SkipReason {
 }
 
 impl RestorePlan {
-    /// A plan that changes nothing, to be filled in by a backend, which chooses the id by what it fills in.
+    /// A plan that changes nothing, to be filled in by a backend, which chooses the id by what it
+    /// fills in.
     pub fn empty(id: PlanId, target: SnapshotId) -> Self {
         Self {
             id,

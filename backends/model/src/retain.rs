@@ -16,10 +16,10 @@ pub enum RetainContent {
     Never,
     /// However much it is.
     Always,
-    /// As long as what a capture would store anew has at most so many bytes, each content counted once;
-    /// above that the snapshot has digests alone, and
-    /// [`SnapshotMetadata::has_content`](crate::snapshot::SnapshotMetadata) says so. It holds at every moment:
-    /// what was kept by then goes before more is written.
+    /// As long as what a capture would store anew has at most so many bytes, each content counted
+    /// once; above that the snapshot has digests alone, and
+    /// [`SnapshotMetadata::has_content`](crate::snapshot::SnapshotMetadata) says so. It holds at
+    /// every moment: what was kept by then goes before more is written.
     UpTo(u64),
 }
 

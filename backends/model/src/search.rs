@@ -53,7 +53,8 @@ pub enum WalkReason {
     WatchLimit,
     /// A directory could not be watched, or was lost sight of.
     LostWatch,
-    /// Files may change unseen here: by the kind of the file system, or through another mount of it.
+    /// Files may change unseen here: by the kind of the file system, or through another mount of
+    /// it.
     Filesystem,
     /// A mount at, above or below the workspace came, went or changed.
     Remounted,

@@ -153,10 +153,11 @@ impl fmt::Display for Label {
 pub struct SnapshotMetadata {
     /// The full id of the commit that HEAD named; `None` when unborn, and for the hash backend.
     pub head_ref: Option<String>,
-    /// The short name of the branch that HEAD named; `None` when detached, and for the hash backend.
+    /// The short name of the branch that HEAD named; `None` when detached, and for the hash
+    /// backend.
     pub branch: Option<String>,
-    /// Whether the captured files differ from HEAD's, a submodule that is checked out counting as its
-    /// commit if it has that one's files; `None` for the hash backend.
+    /// Whether the captured files differ from HEAD's, a submodule that is checked out counting as
+    /// its commit if it has that one's files; `None` for the hash backend.
     pub dirty: Option<bool>,
     /// Always true: untracked files are captured like any others.
     pub includes_untracked: bool,
@@ -168,8 +169,8 @@ pub struct SnapshotMetadata {
     pub bytes_read: u64,
     /// How long the capture took, on a monotonic clock.
     pub duration_ms: u64,
-    /// Whether every file was looked at, or only what a watch pointed at. In JSON only where a watch
-    /// was asked for.
+    /// Whether every file was looked at, or only what a watch pointed at. In JSON only where a
+    /// watch was asked for.
     #[serde(default, skip_serializing_if = "Search::is_plain_walk")]
     pub search: Search,
     /// Whether the content of files is kept, so that the snapshot can be put back
@@ -177,8 +178,8 @@ pub struct SnapshotMetadata {
     /// and snapshots of earlier versions. In JSON only where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_content: Option<bool>,
-    /// Of a repository whose branch has commits that no other ref reaches, how many of them the snapshot keeps. In
-    /// JSON only where there are any.
+    /// Of a repository whose branch has commits that no other ref reaches, how many of them the
+    /// snapshot keeps. In JSON only where there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<KeptHistory>,
     /// What a person should know of this capture beside its omissions, a clause each: that the hash
@@ -190,10 +191,11 @@ pub struct SnapshotMetadata {
 /// What a snapshot keeps of the commits that only HEAD's branch reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptHistory {
-    /// How many commits it keeps, the newest ones, each with the trees and the content that it brought.
+    /// How many commits it keeps, the newest ones, each with the trees and the content that it
+    /// brought.
     pub commits: u64,
-    /// The first that it does not keep, nor those before it, because they are too many or too large, or cannot
-    /// be read; `None`: it keeps all.
+    /// The first that it does not keep, nor those before it, because they are too many or too
+    /// large, or cannot be read; `None`: it keeps all.
     pub not_kept_from: Option<String>,
 }
 
@@ -227,13 +229,13 @@ pub struct Snapshot {
     pub metadata: SnapshotMetadata,
     /// What was left out, and why.
     pub omissions: Coverage,
-    /// The repositories within the workspace whose files were captured, sorted by path. In JSON only where
-    /// there are any.
+    /// The repositories within the workspace whose files were captured, sorted by path. In JSON
+    /// only where there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nested_repositories: Vec<NestedRepository>,
-    /// The captured names of each file that had several in the workspace, sorted: the content of each is in the
-    /// snapshot, and that they are one file is not put back. At most 1000 names; a warning counts the files whose
-    /// names are not here. In JSON only where there are any.
+    /// The captured names of each file that had several in the workspace, sorted: the content of
+    /// each is in the snapshot, and that they are one file is not put back. At most 1000 names; a
+    /// warning counts the files whose names are not here. In JSON only where there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hard_links: Vec<Vec<RelPath>>,
 }

@@ -12,8 +12,8 @@ pub enum StoreError {
     /// A file of the store could not be read or written.
     #[error("the store failed")]
     Io(#[source] PathError),
-    /// Asked to stop, or out of time. What was begun was taken back; what a collection or a purge had
-    /// removed by then stays removed.
+    /// Asked to stop, or out of time. What was begun was taken back; what a collection or a purge
+    /// had removed by then stays removed.
     #[error("stopped: {0}")]
     Interrupted(Interrupted),
     /// There is no room for what was to be written. What had been written for it was taken back.

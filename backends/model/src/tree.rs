@@ -102,9 +102,9 @@ pub struct Change {
     pub new: Option<Entry>,
 }
 
-/// The bits of a mode that a snapshot records and a restore puts back: permissions and sticky, without
-/// which anybody may remove what others have in a shared directory. Never setuid and setgid, which
-/// would lend a captured file's rights to whoever runs what took its place.
+/// The bits of a mode that a snapshot records and a restore puts back: permissions and sticky,
+/// without which anybody may remove what others have in a shared directory. Never setuid and
+/// setgid, which would lend a captured file's rights to whoever runs what took its place.
 pub const RECORDED_BITS: u32 = 0o1777;
 
 /// Permission bits that are not what the entry's kind alone says.

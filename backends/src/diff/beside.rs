@@ -1,6 +1,6 @@
-//! What two captures differ in beside their entries: permission bits, empty directories, new
-//! paths that only the later side's rules leave out, and what one side left out for what it is. Decided over
-//! what the two sides answer.
+//! What two captures differ in beside their entries: permission bits, empty directories, new paths
+//! that only the later side's rules leave out, and what one side left out for what it is. Decided
+//! over what the two sides answer.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,8 +49,8 @@ pub(crate) struct Beside {
     pub(crate) newly_ignored: Vec<RelPath>,
 }
 
-/// Compares two sides whose entries differ by `changes`, which are all and sorted by path. Answers also with
-/// the changes that are not evident from the entries, sorted by path.
+/// Compares two sides whose entries differ by `changes`, which are all and sorted by path. Answers
+/// also with the changes that are not evident from the entries, sorted by path.
 pub(crate) fn between(
     op: &Operation,
     from: &impl Compared,
@@ -258,7 +258,8 @@ fn newly_ignored(
     Ok(hidden)
 }
 
-/// Why nothing is to be seen of what was left out for what it is; `None`: it was left out for another reason.
+/// Why nothing is to be seen of what was left out for what it is; `None`: it was left out for
+/// another reason.
 fn out_of_reach(omission: &Omission) -> Option<Approximation> {
     match omission.reason {
         OmissionReason::TooLarge => Some(Approximation::TooLarge),
@@ -268,8 +269,9 @@ fn out_of_reach(omission: &Omission) -> Option<Approximation> {
     }
 }
 
-/// What one side left out because it is too large, special or unreadable there, and the other has, or knows
-/// that it has not. What one captured of a directory that cannot be read on the other is among it.
+/// What one side left out because it is too large, special or unreadable there, and the other has,
+/// or knows that it has not. What one captured of a directory that cannot be read on the other is
+/// among it.
 fn left_out(
     op: &Operation,
     from: &Known<'_, impl Compared>,
@@ -299,7 +301,8 @@ fn left_out(
     Ok(all)
 }
 
-/// What `one` left out for what it is, where `other` knows that nothing was; each has this `status`.
+/// What `one` left out for what it is, where `other` knows that nothing was; each has this
+/// `status`.
 fn left_out_of_one(
     op: &Operation,
     one: &Known<'_, impl Compared>,

@@ -1,5 +1,5 @@
-//! How much of one content is in another: git's measure (`diffcore-delta.c`, `estimate_similarity` of
-//! `diffcore-rename.c`), so that what is called a rename here is one there. Pure.
+//! How much of one content is in another: git's measure (`diffcore-delta.c`, `estimate_similarity`
+//! of `diffcore-rename.c`), so that what is called a rename here is one there. Pure.
 
 use crate::patch::is_binary;
 
@@ -9,7 +9,8 @@ pub(crate) const WHOLE: u32 = 60_000;
 /// A piece ends after a newline, or after this many bytes.
 const MAX_PIECE: u32 = 64;
 
-/// Pieces are told apart by as many values; the number is git's, and so are those that the pieces get.
+/// Pieces are told apart by as many values; the number is git's, and so are those that the pieces
+/// get.
 const VALUES: u32 = 107_927;
 
 /// The pieces of a content.

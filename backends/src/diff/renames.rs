@@ -10,14 +10,15 @@ use crate::diff::fingerprint::{WHOLE, can_be_similar};
 use crate::path::RelPath;
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 
-/// How many deleted files with the content of an added one are looked at for one of the same name: as many as
-/// git looks at.
+/// How many deleted files with the content of an added one are looked at for one of the same name:
+/// as many as git looks at.
 const MAX_ALTERNATIVES: usize = 100;
 
 /// How similar two files must be to be one: git's default.
 const MIN_SIMILARITY: u32 = WHOLE / 2;
 
-/// How similar two files must be to be one because no other has their name: half-way between that and the same.
+/// How similar two files must be to be one because no other has their name: half-way between that
+/// and the same.
 pub(crate) const MIN_SIMILARITY_BY_NAME: u32 = MIN_SIMILARITY + (WHOLE - MIN_SIMILARITY) / 2;
 
 /// The most pairs of files that are compared: the square of git's default for `diff.renameLimit`.
@@ -33,12 +34,13 @@ pub enum Renames {
     /// By the whole content, which is known by its id, so that nothing has to be read.
     #[default]
     Exact,
-    /// As `git diff -M` does: also files of which half of the content is the same. They are read for that.
+    /// As `git diff -M` does: also files of which half of the content is the same. They are read
+    /// for that.
     Similar,
 }
 
-/// A file that is at another path. The one is in [`Diff::deleted`](crate::Diff::deleted) and the other in
-/// [`Diff::added`](crate::Diff::added) all the same.
+/// A file that is at another path. The one is in [`Diff::deleted`](crate::Diff::deleted) and the
+/// other in [`Diff::added`](crate::Diff::added) all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Renamed {
@@ -49,8 +51,9 @@ pub struct Renamed {
     /// How much of the content is the same, in percent. In JSON left out where it is 100.
     #[serde(default = "all", skip_serializing_if = "is_all")]
     pub similarity: u8,
-    /// The two compared as one file that was modified, if [`Renames::Similar`] were looked for. What a limit
-    /// of [`DiffOptions`](crate::DiffOptions) keeps from being compared counts every line that may differ.
+    /// The two compared as one file that was modified, if [`Renames::Similar`] were looked for.
+    /// What a limit of [`DiffOptions`](crate::DiffOptions) keeps from being compared counts every
+    /// line that may differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<ChangedFile>,
 }
@@ -95,8 +98,8 @@ impl Pair {
     }
 }
 
-/// Pairs deleted with added files that have the same content, each at most once, sorted by the added path.
-/// Of several the one with the same name is taken, else the first. A link is no file.
+/// Pairs deleted with added files that have the same content, each at most once, sorted by the
+/// added path. Of several the one with the same name is taken, else the first. A link is no file.
 ///
 /// `changes` are sorted by path. No content is read.
 pub(crate) fn exact(changes: &[Change]) -> Vec<Pair> {
@@ -126,7 +129,8 @@ pub(crate) fn exact(changes: &[Change]) -> Vec<Pair> {
     pairs
 }
 
-/// What two files have in common that are taken for one: the content, and whether it is that of a link.
+/// What two files have in common that are taken for one: the content, and whether it is that of a
+/// link.
 fn key(entry: Entry) -> (ContentId, bool) {
     (entry.id, entry.kind == EntryKind::Symlink)
 }
@@ -148,8 +152,8 @@ pub(crate) struct Candidate {
 }
 
 impl<'a> Unpaired<'a> {
-    /// Everything that came or went and is in none of `pairs`. `size` answers with that of a content which may
-    /// be compared.
+    /// Everything that came or went and is in none of `pairs`. `size` answers with that of a
+    /// content which may be compared.
     pub(crate) fn new<E>(
         changes: &'a [Change],
         pairs: &[Pair],
@@ -217,8 +221,8 @@ impl<'a> Unpaired<'a> {
         &self.destinations
     }
 
-    /// Those that have one on the other side which they may be similar to; `None`: that are more pairs than
-    /// are compared.
+    /// Those that have one on the other side which they may be similar to; `None`: that are more
+    /// pairs than are compared.
     pub(crate) fn comparable(&self) -> Option<Vec<Candidate>> {
         let pairs = self.sources.len() as u64 * self.destinations.len() as u64;
         if pairs > MAX_COMPARED_PAIRS {
@@ -235,8 +239,8 @@ impl<'a> Unpaired<'a> {
         Some(sources.chain(destinations).copied().collect())
     }
 
-    /// The deleted files that are the most similar to an added one. `similarity` is asked of places among the
-    /// changes.
+    /// The deleted files that are the most similar to an added one. `similarity` is asked of places
+    /// among the changes.
     pub(crate) fn best_for(
         &self,
         to: Candidate,
@@ -244,7 +248,8 @@ impl<'a> Unpaired<'a> {
     ) -> Vec<Pair> {
         let mut best: Vec<Pair> = Vec::with_capacity(MAX_BEST);
         for from in &self.sources {
-            // One that is not similar at all has its place too, as git has it, which decides among equals.
+            // One that is not similar at all has its place too, as git has it, which decides among
+            // equals.
             let similarity = match are_comparable(*from, to, MIN_SIMILARITY) {
                 true => similarity(from.at, to.at),
                 false => 0,
@@ -262,8 +267,8 @@ impl<'a> Unpaired<'a> {
         best
     }
 
-    /// Of these pairs, sorted by the added path, those that count: the most similar first, and each file in
-    /// one alone.
+    /// Of these pairs, sorted by the added path, those that count: the most similar first, and each
+    /// file in one alone.
     pub(crate) fn chosen(&self, mut pairs: Vec<Pair>) -> Vec<Pair> {
         pairs.retain(|pair| pair.similarity >= MIN_SIMILARITY);
         pairs.sort_by_key(|pair| Reverse(self.rank(pair)));
@@ -379,7 +384,8 @@ mod tests {
         assert_eq!(pairs, expected);
     }
 
-    /// Pairs of a search in which files are as similar as `table` has it, in percent, by their places.
+    /// Pairs of a search in which files are as similar as `table` has it, in percent, by their
+    /// places.
     fn similar(changes: &[Change], table: &[(usize, usize, u32)]) -> Vec<(String, String)> {
         let exact = exact(changes);
         let size = |_| Ok::<_, std::convert::Infallible>(Some(100));

@@ -24,7 +24,8 @@ impl<'a> Scope<'a> {
         Self { paths }
     }
 
-    /// Refuses a path that neither side knows anything of: an empty answer would say that it is the same.
+    /// Refuses a path that neither side knows anything of: an empty answer would say that it is the
+    /// same.
     pub(crate) fn check(
         &self,
         op: &Operation,
@@ -64,7 +65,8 @@ impl<'a> Scope<'a> {
         self.has(path) || next.next().is_some_and(|next| next.starts_with(&below))
     }
 
-    /// Takes out of `diff` what is not compared, also what is of no path: git's operations and refs.
+    /// Takes out of `diff` what is not compared, also what is of no path: git's operations and
+    /// refs.
     pub(crate) fn limit(&self, diff: &mut Diff) {
         if self.paths.is_none() {
             return;

@@ -138,9 +138,9 @@ enum Damage {
 }
 
 impl Damage {
-    /// Who asks for a snapshot gets to know of damage, and so does who begins a run or brings one to
-    /// a good end. What a failed run left, and what a restore finds, is captured all the same: it is
-    /// what a rollback or an undo starts from.
+    /// Who asks for a snapshot gets to know of damage, and so does who begins a run or brings one
+    /// to a good end. What a failed run left, and what a restore finds, is captured all the same:
+    /// it is what a rollback or an undo starts from.
     fn of(options: &SnapshotOptions) -> Self {
         match options.label == Label::AFTER_FAILURE || options.label == Label::GUARD {
             true => Self::PassedOver,
@@ -245,8 +245,8 @@ impl GitBackend {
             }))
         };
         let captured = match attempt() {
-            // The cache vouched for what the store has lost. Once more without it: what the workspace
-            // or the repository still has is stored anew.
+            // The cache vouched for what the store has lost. Once more without it: what the
+            // workspace or the repository still has is stored anew.
             Err(SnapshotError::Store(StoreError::Corrupt { .. }))
                 if capture::has_cache(workspace) =>
             {
@@ -262,8 +262,8 @@ impl GitBackend {
     }
 }
 
-/// The user's repository; `None`: the run has removed it, or broken it and that is passed over. What it left is
-/// captured all the same, so that the files can be put back.
+/// The user's repository; `None`: the run has removed it, or broken it and that is passed over.
+/// What it left is captured all the same, so that the files can be put back.
 fn repository_if_any(
     workspace: &LockedWorkspace,
     damage: Damage,
@@ -330,7 +330,8 @@ fn known_branches(
     Ok(names.map(|(name, _)| name.to_owned()).collect())
 }
 
-/// Whether the same is staged in both of these kept indexes. One that cannot be parsed is the same as itself alone.
+/// Whether the same is staged in both of these kept indexes. One that cannot be parsed is the same
+/// as itself alone.
 fn stage_the_same(
     op: &Operation,
     store: &Store,
@@ -1162,7 +1163,8 @@ impl Backend for GitBackend {
     }
 }
 
-/// Proves that everything a snapshot needs is in the store and right, but for what is `proven` already.
+/// Proves that everything a snapshot needs is in the store and right, but for what is `proven`
+/// already.
 fn verify(
     op: &Operation,
     workspace: &Workspace,
@@ -1190,8 +1192,8 @@ fn environment(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 
-/// Whether the path is, or lies in, what is called `.git` in the workspace: it is never captured, and
-/// not listed as an omission.
+/// Whether the path is, or lies in, what is called `.git` in the workspace: it is never captured,
+/// and not listed as an omission.
 fn is_of_git_dir(path: &RelPath) -> bool {
     path.names().next() == Some(b".git")
 }

@@ -78,8 +78,8 @@ impl From<Captured> for Published {
 pub(crate) enum Source<'a> {
     /// The user's repository.
     Repository(&'a UserRepository),
-    /// The same, but for its index, which cannot be read: its bytes are kept, and what is tracked is
-    /// what the cache still knows.
+    /// The same, but for its index, which cannot be read: its bytes are kept, and what is tracked
+    /// is what the cache still knows.
     WithoutIndex(&'a UserRepository),
     /// What the cache still knows of a repository that a run has removed or broken.
     Cache,
@@ -104,8 +104,8 @@ pub(crate) struct Request<'r> {
     pub(crate) store: &'r Store,
     pub(crate) options: &'r SnapshotOptions,
     pub(crate) keep: &'r Keep,
-    /// The branches whose tips are recorded beside that of HEAD's, and beside those that a rebase in
-    /// progress moves at its end.
+    /// The branches whose tips are recorded beside that of HEAD's, and beside those that a rebase
+    /// in progress moves at its end.
     pub(crate) branches: &'r [String],
     pub(crate) usage: Use,
 }
@@ -121,8 +121,8 @@ struct Setting<'s> {
 
 /// Captures a workspace; nothing is visible until [`publish`].
 ///
-/// A seed is what was known before, a walk compares it with what is there, what is new comes from the user's
-/// repository or is read, trees are built for what differs, and all of it is described.
+/// A seed is what was known before, a walk compares it with what is there, what is new comes from
+/// the user's repository or is read, trees are built for what differs, and all of it is described.
 pub(crate) fn capture(request: Request<'_>) -> Result<Captured, SnapshotError> {
     let started = Instant::now();
     let Request {

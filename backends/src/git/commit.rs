@@ -1,7 +1,7 @@
 //! Commits in the user's repository: decided from a snapshot, then made under git's own locks.
 //!
-//! No program runs: no hook, no filter, nothing that signs. Of the configuration single values are read,
-//! which say how bytes and modes are stored and who commits.
+//! No program runs: no hook, no filter, nothing that signs. Of the configuration single values are
+//! read, which say how bytes and modes are stored and who commits.
 
 mod apply;
 mod attribute_values;

@@ -57,7 +57,8 @@ pub(crate) fn tree(bytes: &[u8]) {
     assert!(count <= bytes.len() / 24 + 1, "no name is invented");
 }
 
-/// A deflated stream. What is taken is what flate2 makes of it, and its beginning is that of the whole.
+/// A deflated stream. What is taken is what flate2 makes of it, and its beginning is that of the
+/// whole.
 pub(crate) fn deflated(bytes: &[u8]) {
     let mut ours = Vec::new();
     let read = Inflate::new(bytes)
@@ -93,8 +94,8 @@ pub(crate) fn loose(bytes: &[u8]) {
     }
 }
 
-/// A pack and its index: the length of the first as four bytes, little-endian, then both. An object that is
-/// found right has its id.
+/// A pack and its index: the length of the first as four bytes, little-endian, then both. An object
+/// that is found right has its id.
 pub(crate) fn pack(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
         return;

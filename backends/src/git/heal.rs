@@ -1,8 +1,8 @@
 //! Storing anew what a store has lost of a capture, while the workspace still has it.
 //!
-//! A capture believes its cache, which says that the content of an unchanged file is in the store: to read
-//! all of it every time would cost as much as the first capture. Damage that came since shows when an object
-//! is read. Before a file is displaced for good that must not be too late.
+//! A capture believes its cache, which says that the content of an unchanged file is in the store:
+//! to read all of it every time would cost as much as the first capture. Damage that came since
+//! shows when an object is read. Before a file is displaced for good that must not be too late.
 
 use std::os::fd::AsFd as _;
 
@@ -59,8 +59,8 @@ pub(super) fn unsound(
     Ok(unsound?.concat())
 }
 
-/// Stores the content of `paths` anew, as far as it still is what the capture saw, and those trees of the
-/// capture that cannot be read.
+/// Stores the content of `paths` anew, as far as it still is what the capture saw, and those trees
+/// of the capture that cannot be read.
 pub(super) fn heal(
     op: &Operation,
     root: &Root,

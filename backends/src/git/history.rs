@@ -1,9 +1,9 @@
 //! Keeping the commits of HEAD's branch that no other ref reaches, and giving them back.
 //!
-//! A run can amend the tip of the branch away, expire the reflogs and have git forget what was there: then the
-//! snapshot before it is all that still has it. It keeps the commits, with the trees and the content that each
-//! of them brought, beside the blobs that only the index names: as blobs, so that nothing in the store is taken
-//! for history that has to be whole.
+//! A run can amend the tip of the branch away, expire the reflogs and have git forget what was
+//! there: then the snapshot before it is all that still has it. It keeps the commits, with the
+//! trees and the content that each of them brought, beside the blobs that only the index names: as
+//! blobs, so that nothing in the store is taken for history that has to be whole.
 
 mod brought;
 mod given_back;
@@ -39,24 +39,25 @@ pub(super) fn parents_of(id: ObjectId, commit: &[u8]) -> Vec<ObjectId> {
     Commit::parse(id, commit).map_or_else(Vec::new, |commit| commit.parents)
 }
 
-/// More commits than this are not kept with one snapshot. A run loses the newest ones, as a rule the tip; and
-/// in a repository without a remote all of its history is the branch's own.
+/// More commits than this are not kept with one snapshot. A run loses the newest ones, as a rule
+/// the tip; and in a repository without a remote all of its history is the branch's own.
 const MAX_COMMITS: usize = 64;
 
-/// More bytes than this are not kept for all commits of a snapshot, content that other places have included.
+/// More bytes than this are not kept for all commits of a snapshot, content that other places have
+/// included.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// More trees than this are not read for one commit.
 const MAX_TREES: usize = 5000;
 
-/// More files than this are not kept for all commits of a snapshot: each is a line of the list and a name in a
-/// tree of the store, which every capture of a run goes through.
+/// More files than this are not kept for all commits of a snapshot: each is a line of the list and
+/// a name in a tree of the store, which every capture of a run goes through.
 const MAX_FILES: usize = 20_000;
 
 /// Which commits are looked at for those that are kept.
 ///
-/// What other refs reach may have gone on for long since the branch left them. Beyond so many a commit counts as one
-/// that no other ref reaches: to keep too much is safe.
+/// What other refs reach may have gone on for long since the branch left them. Beyond so many a
+/// commit counts as one that no other ref reaches: to keep too much is safe.
 const KEPT: Reach = Reach {
     own: MAX_COMMITS,
     looked_at: 2000,
@@ -83,7 +84,8 @@ const SEARCHED: Reach = Reach {
 /// In the place of the digest where something could not be read: it is looked at again.
 const INCOMPLETE: &str = "incomplete";
 
-/// What was found last is the tip, a digest of the other refs and of where a shallow clone ends, and the list, or `-`.
+/// What was found last is the tip, a digest of the other refs and of where a shallow clone ends,
+/// and the list, or `-`.
 const MAX_FOUND_LAST_BYTES: u64 = 1000;
 
 /// Ours; they go with their guards.
@@ -127,8 +129,8 @@ pub(super) struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Keeps the commits of `head` that none of `refs` reaches but HEAD's own branch. What the repository
-    /// cannot give is not kept, which is no reason to capture nothing.
+    /// Keeps the commits of `head` that none of `refs` reaches but HEAD's own branch. What the
+    /// repository cannot give is not kept, which is no reason to capture nothing.
     ///
     /// History is looked at again only once HEAD or another ref names something else.
     pub(super) fn keep(
@@ -176,8 +178,8 @@ impl Keeper<'_> {
         Ok((Some(id), Kept::by(id, &list)))
     }
 
-    /// Finds the commits, and brings in what they need. Of those that are `known` it is known already. Answers also
-    /// whether all could be read.
+    /// Finds the commits, and brings in what they need. Of those that are `known` it is known
+    /// already. Answers also whether all could be read.
     fn look(
         &self,
         past: &Past<'_>,
@@ -216,7 +218,8 @@ impl Keeper<'_> {
         Ok((list, is_whole))
     }
 
-    /// Reads a commit with what it brought, and adds its bundle to `bundles`; `None` if that is too much.
+    /// Reads a commit with what it brought, and adds its bundle to `bundles`; `None` if that is too
+    /// much.
     fn draft(
         &self,
         past: &Past<'_>,
@@ -254,8 +257,9 @@ impl Keeper<'_> {
         }))
     }
 
-    /// Brings in the content of commits, and adds the bundles of those that are kept. What the repository has
-    /// not is not kept. Answers whether that is as it should be, as in a partial clone.
+    /// Brings in the content of commits, and adds the bundles of those that are kept. What the
+    /// repository has not is not kept. Answers whether that is as it should be, as in a partial
+    /// clone.
     fn bring_in(
         &self,
         list: &mut List,
@@ -377,8 +381,8 @@ fn beginnings(list: &List, commits: &[Commit]) -> (Vec<ObjectId>, Vec<ObjectId>)
     (bases.into_iter().collect(), ends.into_iter().collect())
 }
 
-/// Whether git may fetch what a directory of objects lacks, as in a partial clone. What comes from such a fetch
-/// is in a pack that is marked so (partial-clone in git's technical documentation).
+/// Whether git may fetch what a directory of objects lacks, as in a partial clone. What comes from
+/// such a fetch is in a pack that is marked so (partial-clone in git's technical documentation).
 fn is_promisor(objects: &Path) -> bool {
     let packs = std::fs::read_dir(objects.join("pack"));
     let mut names = packs.into_iter().flatten().flatten();

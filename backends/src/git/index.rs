@@ -145,13 +145,13 @@ fn keep_unmerged(cache: &mut StatCache, unmerged: Vec<(RelPath, ObjectId)>) {
     }
 }
 
-/// Marks the files that the index vouches for with an object of another size, or of a size that nobody
-/// can tell, so that the next walk reads them.
+/// Marks the files that the index vouches for with an object of another size, or of a size that
+/// nobody can tell, so that the next walk reads them.
 ///
 /// git compares stat data alone. A file that was checked out with its line endings converted, with
-/// `$Id$` expanded or through a filter stays clean when the attributes or the configuration that asked
-/// for it go, and nothing else remembers them. All of that changes the size. `sizes_of` answers for
-/// sorted ids.
+/// `$Id$` expanded or through a filter stays clean when the attributes or the configuration that
+/// asked for it go, and nothing else remembers them. All of that changes the size. `sizes_of`
+/// answers for sorted ids.
 pub(crate) fn doubt_other_sizes<E>(
     op: &Operation,
     cache: &mut StatCache,
@@ -280,16 +280,17 @@ pub(crate) struct Tracked {
     scope: RelPath,
     index_mtime_ns: i64,
     directories: HashMap<RelPath, Entries>,
-    /// The directory of the last entry, as the next one is likely to lie there too. Its entries move to
-    /// memory of their own, of the right size, once it is known how many there are.
+    /// The directory of the last entry, as the next one is likely to lie there too. Its entries
+    /// move to memory of their own, of the right size, once it is known how many there are.
     last: (RelPath, Entries),
-    /// The memory that directories are gathered in, while one that came back is gone on with in its own.
+    /// The memory that directories are gathered in, while one that came back is gone on with in its
+    /// own.
     spare: Option<Entries>,
     /// The objects of conflict stages: the paths are tracked, and no single content is theirs.
     unmerged: Vec<(RelPath, ObjectId)>,
     submodules: BTreeMap<RelPath, Submodule>,
-    /// Directories that the index keeps as one entry, by their paths below the work tree, with their
-    /// trees.
+    /// Directories that the index keeps as one entry, by their paths below the work tree, with
+    /// their trees.
     sparse: Vec<(RelPath, ObjectId)>,
 }
 

@@ -12,6 +12,7 @@ pub(crate) struct Keep {
 pub(crate) enum KeptFor {
     /// What a restore aims at: whatever leaves its paths out, they are looked at.
     Goal,
-    /// What the session captured: a file in the workspace does not hide it. The host may leave it out.
+    /// What the session captured: a file in the workspace does not hide it. The host may leave it
+    /// out.
     Session,
 }

@@ -31,8 +31,8 @@ pub(super) struct RefDetails {
     pub(super) stashes: Vec<Stash>,
 }
 
-/// Puts the names of the refs and what they name into the pack unless the store has them; answers with
-/// the blob.
+/// Puts the names of the refs and what they name into the pack unless the store has them; answers
+/// with the blob.
 pub(super) fn keep(
     refs: &BTreeMap<String, ObjectId>,
     store: &Store,
@@ -41,7 +41,8 @@ pub(super) fn keep(
     add(&written(refs), store, pack)
 }
 
-/// The same of what those ids do not tell. That there is none of it is kept too: not to know is something else.
+/// The same of what those ids do not tell. That there is none of it is kept too: not to know is
+/// something else.
 pub(super) fn keep_details(
     details: &RefDetails,
     store: &Store,
@@ -137,8 +138,8 @@ impl Said {
 fn dropped(before: &[Stash], after: &[Stash]) -> Vec<DroppedStash> {
     let listed: HashSet<&ObjectId> = after.iter().map(|stash| &stash.commit).collect();
     let place = |of: &Stash| before.iter().position(|stash| stash.commit == of.commit);
-    // What is older than the last of a full list may be there all the same. One that was too old to be listed before
-    // came into the list because of those that went.
+    // What is older than the last of a full list may be there all the same. One that was too old to
+    // be listed before came into the list because of those that went.
     let known = match after.last() {
         Some(oldest) if after.len() == MAX_STASHES => match place(oldest) {
             Some(at) => at,
@@ -173,7 +174,8 @@ fn written(refs: &BTreeMap<String, ObjectId>) -> String {
 }
 
 impl RefDetails {
-    /// A line `ref: TARGET NAME` for each symbolic ref, by name, then one of id, space and message for each stash.
+    /// A line `ref: TARGET NAME` for each symbolic ref, by name, then one of id, space and message
+    /// for each stash.
     fn written(&self) -> String {
         let symbolic = self.symbolic.iter();
         let symbolic = symbolic.filter(|(name, _)| !name.starts_with(OWN));

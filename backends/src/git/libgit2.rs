@@ -40,8 +40,8 @@ fn set_process_wide() {
     use libgit2_sys as raw;
 
     let nowhere: *const c_char = c"".as_ptr();
-    // SAFETY: `initialise` calls this once, while nobody else uses libgit2: whoever does goes through
-    // `initialise` first, and waits there. The options take the arguments that libgit2's
+    // SAFETY: `initialise` calls this once, while nobody else uses libgit2: whoever does goes
+    // through `initialise` first, and waits there. The options take the arguments that libgit2's
     // `common.h` names for them, and copy the text.
     unsafe {
         for level in [ProgramData, System, XDG, Global] {

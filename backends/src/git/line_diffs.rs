@@ -184,8 +184,8 @@ impl Files<'_> {
         }
     }
 
-    /// Whether the change cannot be shown because content of it was purged. Of a change of the mode alone
-    /// no content is shown.
+    /// Whether the change cannot be shown because content of it was purged. Of a change of the mode
+    /// alone no content is shown.
     fn lacks_purged(&self, change: &Change) -> bool {
         let mut sides = [change.old, change.new].into_iter().flatten();
         let shown = |entry: Option<Entry>| entry.map(|e| (e.id, e.kind == EntryKind::Symlink));

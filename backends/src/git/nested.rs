@@ -16,7 +16,8 @@ use crate::worktree::stat_cache::{EntryStat, is_racy};
 /// The largest index that is read of one: some million paths.
 const MAX_INDEX_BYTES: u64 = 128 * 1024 * 1024;
 
-/// So many bytes of indexes are read for one capture, whatever a run plants: many may lead to one that is large.
+/// So many bytes of indexes are read for one capture, whatever a run plants: many may lead to one
+/// that is large.
 const MAX_INDEX_BYTES_TOGETHER: u64 = 512 * 1024 * 1024;
 
 /// What stands in the way of reading one.
@@ -34,8 +35,8 @@ enum Unread {
     Repository(#[from] RepositoryError),
 }
 
-/// Where the repositories stand whose `.git` is among the omissions of a capture at `root`, in the order of
-/// these. One that cannot be read says why, and is in nobody's way.
+/// Where the repositories stand whose `.git` is among the omissions of a capture at `root`, in the
+/// order of these. One that cannot be read says why, and is in nobody's way.
 ///
 /// An index that is as it was when `memory` saw it is not read again.
 pub(crate) fn look_at<'a>(

@@ -33,9 +33,9 @@ impl KeptOperation {
 
 /// Reads the files, and puts their bytes into the pack unless the store has them.
 ///
-/// Too many of them are no reason to capture nothing: then they are not kept, and a warning says so. So
-/// it is of those that cannot be read, if the rest of the repository was found to be damaged (`is_damaged`);
-/// else they are an error.
+/// Too many of them are no reason to capture nothing: then they are not kept, and a warning says
+/// so. So it is of those that cannot be read, if the rest of the repository was found to be damaged
+/// (`is_damaged`); else they are an error.
 pub(super) fn keep(
     repository: &UserRepository,
     is_damaged: bool,

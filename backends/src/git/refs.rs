@@ -1,8 +1,8 @@
 //! The refs of the store: one for each snapshot and guard.
 //!
-//! `refs/snapshots/<session>/<run>/<seq>` and `refs/guards/<session>/<run>/<seq>`. We read and write
-//! the files ourselves: a ref of libgit2's that is killed half-way leaves a lock behind that somebody
-//! has to remove. git reads them, and what git packs by hand is read here.
+//! `refs/snapshots/<session>/<run>/<seq>` and `refs/guards/<session>/<run>/<seq>`. We read and
+//! write the files ourselves: a ref of libgit2's that is killed half-way leaves a lock behind that
+//! somebody has to remove. git reads them, and what git packs by hand is read here.
 
 mod last;
 
@@ -24,8 +24,8 @@ use crate::store_error::StoreError;
 
 /// What stands for "no run" in a ref's name.
 const NO_RUN: &str = "manual";
-/// The longest component of a name that is not replaced by its hash. A name of 255 bytes is what file
-/// systems take, and git puts `.lock` behind it.
+/// The longest component of a name that is not replaced by its hash. A name of 255 bytes is what
+/// file systems take, and git puts `.lock` behind it.
 const MAX_COMPONENT_BYTES: usize = 240;
 /// How often a number that another process took meanwhile is replaced by the next.
 const MAX_TRIES: u32 = 100;
@@ -80,7 +80,8 @@ const NO_ID: &str = "it does not hold an object id";
 /// What a git that was run by hand keeps refs in.
 const PACKED: &str = "packed-refs";
 
-/// What a directory is known by. One that is made again under its name may have the inode of the one before.
+/// What a directory is known by. One that is made again under its name may have the inode of the
+/// one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Birth {
     inode: u64,
@@ -160,8 +161,8 @@ impl Refs {
         }
     }
 
-    /// How many there are, and what the one that was published last names, if that can be read. No other is opened, and
-    /// none is listed where the [last](Refs::last) is known.
+    /// How many there are, and what the one that was published last names, if that can be read. No
+    /// other is opened, and none is listed where the [last](Refs::last) is known.
     pub(crate) fn holdings(&self) -> Result<(u64, Option<ObjectId>), StoreError> {
         if let Some(last) = self.last() {
             return Ok((last.count, Some(last.found.commit)));
@@ -190,8 +191,8 @@ impl Refs {
         Ok(names)
     }
 
-    /// The names of those that a session published, the last one first. None of them is read: one that
-    /// is in the way may be damaged.
+    /// The names of those that a session published, the last one first. None of them is read: one
+    /// that is in the way may be damaged.
     pub(crate) fn of_session(&self, session_id: &str) -> Result<Vec<String>, StoreError> {
         let session = component(session_id);
         let mut names =
@@ -201,8 +202,8 @@ impl Refs {
         Ok(names.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// Every ref of the repository with what it names, also those that are no snapshots. One that names
-    /// nothing is an error: what it is for may be any of what there is.
+    /// Every ref of the repository with what it names, also those that are no snapshots. One that
+    /// names nothing is an error: what it is for may be any of what there is.
     pub(crate) fn all(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
         let mut refs = self.packed()?.whole()?;
         for name in self.loose_names("refs")? {
@@ -555,8 +556,8 @@ fn seq_of(name: &str) -> Option<u64> {
 /// A session's or run's id as part of a ref's name: two ids never give one name, and git takes all
 /// of them (`git check-ref-format`).
 ///
-/// What git would refuse is written as `%` and two digits; an id for which that gets too long as `%%`
-/// and its blake3 hash.
+/// What git would refuse is written as `%` and two digits; an id for which that gets too long as
+/// `%%` and its blake3 hash.
 fn component(id: &str) -> String {
     let bytes = id.as_bytes();
     let escaped = escape(id, |at, byte| match byte {

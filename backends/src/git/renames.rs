@@ -1,5 +1,5 @@
-//! Renames in which the file was edited too: the files that came and went are read and compared on every
-//! core. What is decided is in `diff/renames.rs`.
+//! Renames in which the file was edited too: the files that came and went are read and compared on
+//! every core. What is decided is in `diff/renames.rs`.
 
 use std::collections::HashMap;
 
@@ -17,15 +17,15 @@ use crate::tree::{Change, Entry};
 /// A file larger than this is the same or another one: nobody edits and moves it.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The most that is read to compare each with each. What people move and edit at once is far less, and what is
-/// kept of it in memory is in proportion.
+/// The most that is read to compare each with each. What people move and edit at once is far less,
+/// and what is kept of it in memory is in proportion.
 const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// Small files are the rule: a thread earns its keep with few.
 const FILES_PER_THREAD: usize = 8;
 
-/// Finds the renames among `changes`, which are sorted by path, compares each as one file, and puts them into
-/// `diff`.
+/// Finds the renames among `changes`, which are sorted by path, compares each as one file, and puts
+/// them into `diff`.
 pub(super) fn find(
     op: &Operation,
     store: &Store,

@@ -1,12 +1,12 @@
-//! Putting back what a run did to the repository itself: index, HEAD, branch, and the files of git's
-//! operations.
+//! Putting back what a run did to the repository itself: index, HEAD, branch, and the files of
+//! git's operations.
 //!
-//! This module, and [`commit`](super::commit) by means of it, is the only code that writes in a user's
-//! repository. It follows git's own protocol (the
-//! new content in full in `<file>.lock`, which must not exist yet, then a rename), and not
-//! libgit2's: a lock is a hard link to a file that carries the operation's id, so that after a
-//! crash we know our own from a foreign one, and every directory on the way is opened without
-//! following a link. No hook runs, and no configuration is read.
+//! This module, and [`commit`](super::commit) by means of it, is the only code that writes in a
+//! user's repository. It follows git's own protocol (the new content in full in `<file>.lock`,
+//! which must not exist yet, then a rename), and not libgit2's: a lock is a hard link to a file
+//! that carries the operation's id, so that after a crash we know our own from a foreign one, and
+//! every directory on the way is opened without following a link. No hook runs, and no
+//! configuration is read.
 
 mod hand;
 mod index;
@@ -370,8 +370,9 @@ impl Prepared {
         nothing
     }
 
-    /// Looks for the commits that HEAD and branches go back to, and for the content that the index to come
-    /// stages, as far as the repository lost that: what is then not put back is not planned either.
+    /// Looks for the commits that HEAD and branches go back to, and for the content that the index
+    /// to come stages, as far as the repository lost that: what is then not put back is not planned
+    /// either.
     pub(crate) fn foresee_objects(
         &mut self,
         op: &Operation,
@@ -381,9 +382,9 @@ impl Prepared {
         self.give_objects(op, purged, kept, Giving::Foreseen);
     }
 
-    /// Gives the repository the commits that HEAD and branches go back to, and the content that the index to come
-    /// stages, as far as it lost that and the snapshot kept it: `kept` answers with it. Notes what it still
-    /// lacks.
+    /// Gives the repository the commits that HEAD and branches go back to, and the content that the
+    /// index to come stages, as far as it lost that and the snapshot kept it: `kept` answers with
+    /// it. Notes what it still lacks.
     pub(crate) fn with_objects(
         mut self,
         op: &Operation,
@@ -421,8 +422,9 @@ impl Prepared {
         self.forget_lost_trees(&given);
     }
 
-    /// Gives the repository what it has lost of the content that the index to come stages. Leaves the index where what
-    /// is lacking would keep git from its work; answers with what the index names nevertheless.
+    /// Gives the repository what it has lost of the content that the index to come stages. Leaves
+    /// the index where what is lacking would keep git from its work; answers with what the index
+    /// names nevertheless.
     fn give_staged_back(
         &mut self,
         op: &Operation,
@@ -435,8 +437,8 @@ impl Prepared {
         let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
         let lacking = give_objects_back(op, &git_dir, &common_dir, index, &is_purged, kept, giving);
         let RepositoryProblem { kind, message, .. } = lacking::of_index(&lacking)?;
-        // With one that is gone for good git could pack and commit nothing any more. What was not there before
-        // either, as in a partial clone, git may still fetch.
+        // With one that is gone for good git could pack and commit nothing any more. What was not
+        // there before either, as in a partial clone, git may still fetch.
         let is_lost =
             self.refs_stay == RefsStay::Yes || lacking.iter().any(|lost| is_purged(&lost.id));
         if !is_lost {
@@ -449,9 +451,9 @@ impl Prepared {
         None
     }
 
-    /// Gives the repository what it has lost of the commits that were kept. Where one of them is not to be had, or
-    /// content of one, HEAD and branches stay where they are: git could not read all that they would reach. Answers with
-    /// what was given, or would be.
+    /// Gives the repository what it has lost of the commits that were kept. Where one of them is
+    /// not to be had, or content of one, HEAD and branches stay where they are: git could not read
+    /// all that they would reach. Answers with what was given, or would be.
     fn give_history_back(
         &mut self,
         op: &Operation,
@@ -500,8 +502,9 @@ impl Prepared {
         done
     }
 
-    /// Takes the cache of trees out of the index to come if it names one that the repository lacks, which git would
-    /// complain of: with the older commits of a branch that stays its trees are gone.
+    /// Takes the cache of trees out of the index to come if it names one that the repository lacks,
+    /// which git would complain of: with the older commits of a branch that stays its trees are
+    /// gone.
     fn forget_lost_trees(&mut self, given: &HashSet<ObjectId>) {
         let Some(index) = self.index() else { return };
         let objects = RepositoryObjects::open(&self.plan.common_dir());
@@ -520,8 +523,8 @@ impl Prepared {
         }
     }
 
-    /// Lets git go on to see `files` of the workspace, which stay on disk though they were not there by the index to
-    /// come. Names those that it cannot.
+    /// Lets git go on to see `files` of the workspace, which stay on disk though they were not
+    /// there by the index to come. Names those that it cannot.
     pub(crate) fn keep_in_sight(&mut self, files: &BTreeSet<RelPath>) {
         let Some(to) = self.index().filter(|_| !files.is_empty()) else {
             return;
@@ -611,7 +614,8 @@ impl Prepared {
     }
 }
 
-/// Whether the commit is there, with all parents that it names. Where that cannot be told, it is taken to be.
+/// Whether the commit is there, with all parents that it names. Where that cannot be told, it is
+/// taken to be.
 fn has_with_parents(op: &Operation, objects: &RepositoryObjects, id: ObjectId) -> bool {
     let commit = objects.commit(op, id, MAX_COMMIT_BYTES).unwrap_or_default();
     let mut parents = history::parents_of(id, &commit).into_iter();
@@ -673,8 +677,8 @@ impl RepositoryPlan {
         !self.branches.is_empty() || self.head.is_some()
     }
 
-    /// Whether the repository is to have all commits that were kept: HEAD or a branch goes to them, or would if
-    /// what comes before them were there.
+    /// Whether the repository is to have all commits that were kept: HEAD or a branch goes to them,
+    /// or would if what comes before them were there.
     fn takes_history(&self, request: &Request<'_>, found: &FoundRepository) -> bool {
         let tip = request.before.head.commit();
         self.moves_refs()
@@ -708,7 +712,8 @@ impl RepositoryPlan {
         path_of(&self.common_dir)
     }
 
-    /// Plans where HEAD and branches go; fails with why nothing of the repository goes anywhere, if that is so.
+    /// Plans where HEAD and branches go; fails with why nothing of the repository goes anywhere, if
+    /// that is so.
     fn move_back(
         &mut self,
         op: &Operation,
@@ -870,7 +875,8 @@ impl RepositoryPlan {
         })
     }
 
-    /// Plans what the files of git's operations become, and adds their bytes to those that are staged.
+    /// Plans what the files of git's operations become, and adds their bytes to those that are
+    /// staged.
     fn put_operation_back(
         &mut self,
         op: &Operation,
@@ -926,8 +932,8 @@ impl RepositoryPlan {
     }
 }
 
-/// The list of the commits that the snapshot which is gone back to kept. One that is damaged has none: `verify`
-/// names it. Of one that cannot be read now, what keeps it from that.
+/// The list of the commits that the snapshot which is gone back to kept. One that is damaged has
+/// none: `verify` names it. Of one that cannot be read now, what keeps it from that.
 fn kept_history(request: &Request<'_>) -> (List, Option<RepositoryProblem>) {
     let list = request.before.history.as_ref();
     match list.map(|list| List::read(list, request.index_bytes)) {

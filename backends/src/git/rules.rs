@@ -169,8 +169,9 @@ impl<'a> GitRules<'a> {
         &self.above
     }
 
-    /// What is to be said of the ignore files that no rules were read from, though somebody asked for
-    /// them: a clause for each of the first few. Of one that is among `omissions` it is said there.
+    /// What is to be said of the ignore files that no rules were read from, though somebody asked
+    /// for them: a clause for each of the first few. Of one that is among `omissions` it is said
+    /// there.
     pub(crate) fn warnings(&self, omissions: &Omissions) -> Vec<String> {
         let mut unread = lock(&self.unread);
         unread.retain(|path, _| !omissions.contains_key(path));
@@ -203,8 +204,8 @@ impl<'a> GitRules<'a> {
         self.has_kept.load(Ordering::Relaxed)
     }
 
-    /// Reads the rules of every directory that has another ignore file in `delta`, also where no decision
-    /// went by them. Where a capture is not published, its new texts are in no store.
+    /// Reads the rules of every directory that has another ignore file in `delta`, also where no
+    /// decision went by them. Where a capture is not published, its new texts are in no store.
     pub(crate) fn read_changed(&self, delta: &Delta) -> Result<(), SnapshotError> {
         for (path, directory) in &delta.directories {
             if directory.entry(IGNORE_FILE).is_some()
@@ -285,7 +286,8 @@ impl<'a> GitRules<'a> {
                         .collect())
                 };
                 let known = |tree| match names(tree) {
-                    // It must not keep anything else from being captured, which may be all there is.
+                    // It must not keep anything else from being captured, which may be all there
+                    // is.
                     Err(StoreError::Corrupt { what, detail }) => {
                         let why = format!("{what} is corrupt: {detail}");
                         lock(&self.forgotten).insert(scope.path.clone(), why);

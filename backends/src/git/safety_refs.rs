@@ -1,7 +1,7 @@
 //! Which safety refs in the user's repository may go, and where tags of an earlier version belong.
 //!
-//! A guard's record says which refs its restore makes: so what is ours is known after any crash, and a ref lives
-//! as long as the guard does.
+//! A guard's record says which refs its restore makes: so what is ours is known after any crash,
+//! and a ref lives as long as the guard does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +74,8 @@ pub(super) fn move_tags(
 
 const NOT_MOVED: &str = "tags of an earlier version are still there, and a push of tags sends them";
 
-/// Removes the refs of these guards that no other needs: see [`Backend::release_safety_refs`](crate::Backend).
+/// Removes the refs of these guards that no other needs: see
+/// [`Backend::release_safety_refs`](crate::Backend).
 pub(super) fn release(
     op: &Operation,
     workspace: &LockedWorkspace,

@@ -1,5 +1,5 @@
-//! Which files git's index leaves out of the work tree (skip-worktree: a sparse checkout sets it, and
-//! `git update-index --skip-worktree`), and what became of that between two snapshots.
+//! Which files git's index leaves out of the work tree (skip-worktree: a sparse checkout sets it,
+//! and `git update-index --skip-worktree`), and what became of that between two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::path::RelPath;
 use crate::record::{GitState, Record};
 use crate::store_error::StoreError;
 
-/// The files of which only one of two indexes has the bit, as far as both know them; sorted by path. An index that
-/// cannot be read by itself says nothing.
+/// The files of which only one of two indexes has the bit, as far as both know them; sorted by
+/// path. An index that cannot be read by itself says nothing.
 pub(super) fn changes(
     op: &Operation,
     store: &Store,

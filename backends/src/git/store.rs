@@ -1,8 +1,8 @@
 //! The private repository of one workspace.
 //!
-//! A bare repository that git reads and only Stillframe writes. Objects are in packs: our own, one for
-//! each snapshot, and those of the user's repository, which are hard links (see [`borrow`]). A snapshot
-//! is a commit without parents whose tree has these parts:
+//! A bare repository that git reads and only Stillframe writes. Objects are in packs: our own, one
+//! for each snapshot, and those of the user's repository, which are hard links (see [`borrow`]). A
+//! snapshot is a commit without parents whose tree has these parts:
 //!
 //! | Name | What |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! | `index` | the bytes of the user's index, if there was one |
 //! | `staged` | the blobs that only the user's index names, the files of git's operations, and what the refs named, each under its id; left out if there are none |
 //!
-//! A ref names it (see [`Refs`]), and is the last thing to be written. `by-id/<snapshot id>` has the
-//! name of the ref; it is a shortcut that is checked when it is used and may be missing.
+//! A ref names it (see [`Refs`]), and is the last thing to be written. `by-id/<snapshot id>` has
+//! the name of the ref; it is a shortcut that is checked when it is used and may be missing.
 //!
-//! Nothing here goes through libgit2: it maps packs, which ends the process when a shared one is cut
-//! short, and it does not return from some truncated objects.
+//! Nothing here goes through libgit2: it maps packs, which ends the process when a shared one is
+//! cut short, and it does not return from some truncated objects.
 
 mod blobs;
 mod borrow;
@@ -132,8 +132,8 @@ pub(crate) struct Store {
     doubted: Mutex<HashSet<PathBuf>>,
     /// Whether anything was done in the directories of loose objects since they were looked at.
     has_new_loose: AtomicBool,
-    /// What came in from the user's repository since the last snapshot was published, so that it can be
-    /// taken back.
+    /// What came in from the user's repository since the last snapshot was published, so that it
+    /// can be taken back.
     came_in: Mutex<Vec<PathBuf>>,
 }
 
@@ -190,14 +190,15 @@ struct PackSet {
     names: Vec<OsString>,
     /// The largest first.
     packs: Vec<Arc<Pack>>,
-    /// Those that are known to be damaged: nothing in them counts as stored, and all that can be read is.
+    /// Those that are known to be damaged: nothing in them counts as stored, and all that can be
+    /// read is.
     doubted: Vec<Arc<Pack>>,
     /// Files that are no usable pack, and why.
     broken: Vec<(PathBuf, String)>,
 }
 
-/// What a snapshot consists of. Everything that is named here is in the store, or in the pack that is
-/// published with it.
+/// What a snapshot consists of. Everything that is named here is in the store, or in the pack that
+/// is published with it.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     /// The tree of the captured files.
@@ -206,8 +207,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) record: &'a Record,
     /// The blob with the bytes of the user's index.
     pub(crate) index: Option<ObjectId>,
-    /// Blobs that the user's index names and the tree does not, and the files of git's operations; in any
-    /// order.
+    /// Blobs that the user's index names and the tree does not, and the files of git's operations;
+    /// in any order.
     pub(crate) staged: Vec<ObjectId>,
     /// What `worktree` names, if the caller knows that without reading a tree.
     pub(crate) named: Option<Names>,
@@ -379,8 +380,8 @@ impl Store {
 
     /// Writes the blob to `out`, as a stream; answers with its size in bytes.
     ///
-    /// It is checked against its id: on `Err` whatever was written must not be used. Of a blob below
-    /// 4 MiB nothing is written then.
+    /// It is checked against its id: on `Err` whatever was written must not be used. Of a blob
+    /// below 4 MiB nothing is written then.
     pub(crate) fn blob_to(
         &self,
         op: &Operation,
@@ -492,10 +493,11 @@ impl Store {
     }
 
     /// Makes a snapshot of `parts`: its record, commit and trees go into `pack` too, which is
-    /// finished; then a ref is made that was not there before. Guards have a namespace of their own.
+    /// finished; then a ref is made that was not there before. Guards have a namespace of their
+    /// own.
     ///
-    /// On `Ok` the snapshot is durable, and everything that it names was seen to be in the store. On
-    /// `Err` it does not exist.
+    /// On `Ok` the snapshot is durable, and everything that it names was seen to be in the store.
+    /// On `Err` it does not exist.
     pub(crate) fn publish(
         &self,
         op: &Operation,
@@ -801,7 +803,8 @@ impl Store {
         }
         self.refs.remove(op, &names)?;
         for id in ids {
-            // Nothing is lost if the shortcut stays: it leads nowhere, and goes with the next collection.
+            // Nothing is lost if the shortcut stays: it leads nowhere, and goes with the next
+            // collection.
             let _ = durable::remove_file(op, &self.by_id(id));
         }
         Ok(())
@@ -858,8 +861,8 @@ impl Store {
         self.git_dir.join(SHORTCUTS).join(id.as_str())
     }
 
-    /// The file that is to lead from the id of a snapshot to its ref, before there is one: whoever relies on what
-    /// was published last knows by it that something may follow. Best effort.
+    /// The file that is to lead from the id of a snapshot to its ref, before there is one: whoever
+    /// relies on what was published last knows by it that something may follow. Best effort.
     fn stage_shortcut(
         &self,
         op: &Operation,
@@ -1088,8 +1091,8 @@ impl Store {
         Ok(there)
     }
 
-    /// Which directories of loose objects there are: as a rule few or none, so that most objects need
-    /// not be looked for.
+    /// Which directories of loose objects there are: as a rule few or none, so that most objects
+    /// need not be looked for.
     fn loose_shards(&self) -> Result<LooseShards, StoreError> {
         let directory = self.git_dir.join("objects");
         let mut shards = LooseShards([false; 256]);

@@ -1,8 +1,8 @@
 //! Submodules: which of them a tree names, and whether a work tree with some of them checked out is
 //! that of its HEAD.
 //!
-//! A snapshot has the files of a submodule that is checked out in place of its commit. Where nothing
-//! is captured in its directory, the tree names the commit, as git's own does.
+//! A snapshot has the files of a submodule that is checked out in place of its commit. Where
+//! nothing is captured in its directory, the tree names the commit, as git's own does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,8 +20,8 @@ use crate::worktree::walk::Walked;
 /// A directory of several million names.
 const MAX_TREE_BYTES: u64 = 256 << 20;
 
-/// The submodules of the index, with the commits of those that a tree may name: there is a directory,
-/// or a sparse checkout left it out, which is an omission.
+/// The submodules of the index, with the commits of those that a tree may name: there is a
+/// directory, or a sparse checkout left it out, which is an omission.
 ///
 /// Whether the tree names one depends on what is captured below it.
 pub(crate) fn standing(
@@ -56,8 +56,9 @@ pub(crate) fn standing(
     (standing, left_out)
 }
 
-/// Whether the captured tree `ours` is `theirs`, the tree of `repository`'s HEAD, once each submodule
-/// that is checked out counts as its commit: its HEAD is that commit, and its files are the commit's.
+/// Whether the captured tree `ours` is `theirs`, the tree of `repository`'s HEAD, once each
+/// submodule that is checked out counts as its commit: its HEAD is that commit, and its files are
+/// the commit's.
 ///
 /// `ours` was captured at `workspace`, with these `directories`. What cannot be read, or is not the
 /// submodule's own repository, is not as committed.
@@ -104,9 +105,9 @@ struct Checkout {
     ours: ObjectId,
 }
 
-/// The submodules of which files were captured, each with the commit that `theirs` has for it; `None`
-/// if the trees differ in anything else. `is_empty` says whether there is a directory at a path that
-/// `ours` has nothing at.
+/// The submodules of which files were captured, each with the commit that `theirs` has for it;
+/// `None` if the trees differ in anything else. `is_empty` says whether there is a directory at a
+/// path that `ours` has nothing at.
 fn checkouts(
     op: &Operation,
     trees: &dyn Trees,

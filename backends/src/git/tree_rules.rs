@@ -1,4 +1,5 @@
-//! The ignore rules of a snapshot, and a snapshot as a side of a comparison: both read from the store.
+//! The ignore rules of a snapshot, and a snapshot as a side of a comparison: both read from the
+//! store.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -38,8 +39,8 @@ pub(super) struct TreeRules<'a> {
 }
 
 impl<'a> TreeRules<'a> {
-    /// The rules of `record`, with the rule files that its tree has, or `cache`, for a capture that is
-    /// not published.
+    /// The rules of `record`, with the rule files that its tree has, or `cache`, for a capture that
+    /// is not published.
     pub(super) fn of(
         store: &'a Store,
         record: &'a Record,

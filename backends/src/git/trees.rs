@@ -21,11 +21,11 @@ pub(crate) struct Trees {
     pub(crate) root: ObjectId,
     /// The trees that the last capture did not have, with their content.
     pub(crate) new: HashMap<ObjectId, Vec<u8>>,
-    /// What the tree of the workspace names that its tree in `before` does not name in the same place, if
-    /// that was asked for and is known.
+    /// What the tree of the workspace names that its tree in `before` does not name in the same
+    /// place, if that was asked for and is known.
     ///
-    /// That `before` says what was in its trees is not believed: of each directory that is compared the
-    /// tree is made again, and has to have the id that the one above it names.
+    /// That `before` says what was in its trees is not believed: of each directory that is compared
+    /// the tree is made again, and has to have the id that the one above it names.
     pub(crate) beyond: Option<Names>,
 }
 
@@ -156,8 +156,8 @@ impl Stale {
 /// Fewer directories than this are given their trees before another thread has begun.
 const DIRECTORIES_PER_THREAD: usize = 16;
 
-/// The submodules with a commit, by the directories that they lie in; also those directories that have
-/// only others.
+/// The submodules with a commit, by the directories that they lie in; also those directories that
+/// have only others.
 fn by_parent(submodules: &BTreeMap<RelPath, Option<ObjectId>>) -> Submodules<'_> {
     let mut by_parent = Submodules::new();
     for (path, commit) in submodules {
@@ -187,8 +187,8 @@ struct Made {
     tree: Option<ObjectId>,
     /// The content of a tree that the directory did not have.
     content: Option<Vec<u8>>,
-    /// What that content names in other places than the tree that the directory had; `None`: that was not
-    /// asked for, or is not known.
+    /// What that content names in other places than the tree that the directory had; `None`: that
+    /// was not asked for, or is not known.
     beyond: Option<Vec<ObjectId>>,
 }
 
@@ -241,9 +241,9 @@ impl State<'_> {
         Some(made)
     }
 
-    /// What the tree of the directory at `path` names that the one it had does not name in the same place:
-    /// files, and the trees of directories. `None` if the one it had is not what `before` says, or it
-    /// is deeper than a tree may be.
+    /// What the tree of the directory at `path` names that the one it had does not name in the same
+    /// place: files, and the trees of directories. `None` if the one it had is not what `before`
+    /// says, or it is deeper than a tree may be.
     fn beyond(
         &self,
         path: &RelPath,

@@ -20,9 +20,10 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// Where in the common directory linked work trees have their own.
 const LINKED: &str = "worktrees";
 
-/// The branches that work trees other than that of `git_dir` have checked out, or take for theirs while they rebase or
-/// bisect, with the directory of each: those that `git branch -D` refuses for them. What cannot be read of one is left
-/// out: nothing depends on it but what people are advised to do.
+/// The branches that work trees other than that of `git_dir` have checked out, or take for theirs
+/// while they rebase or bisect, with the directory of each: those that `git branch -D` refuses for
+/// them. What cannot be read of one is left out: nothing depends on it but what people are advised
+/// to do.
 pub(super) fn taken_elsewhere(
     op: &Operation,
     common_dir: &Path,
@@ -43,7 +44,8 @@ pub(super) fn taken_elsewhere(
     others.flat_map(branches).collect()
 }
 
-/// Whether the repository has no work tree but linked ones: what its HEAD names is checked out nowhere then.
+/// Whether the repository has no work tree but linked ones: what its HEAD names is checked out
+/// nowhere then.
 fn is_bare(op: &Operation, common_dir: &Path) -> bool {
     let own = read(op, common_dir, "config").unwrap_or_default();
     Settings::of_text(&own).is_on("core", "bare") == Some(true)
@@ -71,7 +73,8 @@ fn branches_of(op: &Operation, git_dir: &Path) -> Vec<String> {
         full if full.starts_with("refs/") => full.to_owned(),
         short => format!("refs/heads/{short}"),
     });
-    // Three lines for each branch that the rebase takes along: its name, and its commits before and after.
+    // Three lines for each branch that the rebase takes along: its name, and its commits before and
+    // after.
     let along = text("rebase-merge/update-refs").unwrap_or_default();
     let along = along.lines().step_by(3).map(str::to_owned);
     let others = rebased.into_iter().chain([bisected]).flatten().chain(along);

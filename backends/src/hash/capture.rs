@@ -37,8 +37,8 @@ use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{EntryStat, StatCache};
 use crate::worktree::walk::{self, Seeds, WalkOptions, Walked};
 
-/// From so many files on the cache is written while the manifest is: for fewer a thread is not worth
-/// its while.
+/// From so many files on the cache is written while the manifest is: for fewer a thread is not
+/// worth its while.
 pub(super) const MIN_FILES_TO_WRITE_ASIDE: u64 = 5_000;
 
 /// What a capture found.
@@ -95,8 +95,8 @@ impl Way {
         matches!(self, Self::Content | Self::ContentUpTo(_))
     }
 
-    /// A cache that vouches for a digest says nothing about its content, so captures that keep content
-    /// trust only a cache of their own kind.
+    /// A cache that vouches for a digest says nothing about its content, so captures that keep
+    /// content trust only a cache of their own kind.
     fn cache_file(self) -> &'static str {
         match self.has_content() {
             true => CONTENT_STAT_CACHE,
@@ -215,8 +215,8 @@ impl Request<'_> {
         }))
     }
 
-    /// Whether the cache of captures with content can be relied on. If not, it goes: it vouches for content
-    /// that may be gone.
+    /// Whether the cache of captures with content can be relied on. If not, it goes: it vouches for
+    /// content that may be gone.
     fn check_cache(&self, store: &HashStore) -> Result<bool, StoreError> {
         let is_vouched_for = store.content.is_vouched_for()?;
         let cache_path = self.workspace.store_path().join(CONTENT_STAT_CACHE);
@@ -323,7 +323,8 @@ impl Request<'_> {
         })
     }
 
-    /// Makes it durable, with the manifest; the content is. What was found is what the next capture starts from.
+    /// Makes it durable, with the manifest; the content is. What was found is what the next capture
+    /// starts from.
     fn publish(
         &self,
         store: &HashStore,

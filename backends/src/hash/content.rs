@@ -64,7 +64,8 @@ impl ContentStore {
         Ok(noted.is_some_and(|noted| noted == now.as_bytes()))
     }
 
-    /// Notes what is there for the next capture, which relies on nothing that is not noted. Best effort.
+    /// Notes what is there for the next capture, which relies on nothing that is not noted. Best
+    /// effort.
     pub(crate) fn vouch(&self, op: &Operation) {
         let path = self.vouched_path();
         let noted = shards::stamp_of(&self.directory)
@@ -87,12 +88,14 @@ impl ContentStore {
         fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file())
     }
 
-    /// Whether there is content of this digest that has this size: a file that was cut short is none.
+    /// Whether there is content of this digest that has this size: a file that was cut short is
+    /// none.
     fn contains_all(&self, digest: &[u8; 32], size: u64) -> bool {
         fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file() && m.len() == size)
     }
 
-    /// Whether more than `max_bytes` of what `cache` has would be new here, each content counted once.
+    /// Whether more than `max_bytes` of what `cache` has would be new here, each content counted
+    /// once.
     pub(crate) fn lacks_more_than(
         &self,
         op: &Operation,
@@ -221,7 +224,8 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Looks at the name of every file, and names those of purged content and those that are no content.
+    /// Looks at the name of every file, and names those of purged content and those that are no
+    /// content.
     pub(crate) fn prove_purged(&self, purged: &Purged) -> Result<Proof, StoreError> {
         let mut proof = Proof::default();
         for (path, name, _) in self.files()? {
@@ -236,7 +240,8 @@ impl ContentStore {
         Ok(proof)
     }
 
-    /// The length of content, and what git calls it; `None`: it is not to be had, or git cannot have it.
+    /// The length of content, and what git calls it; `None`: it is not to be had, or git cannot
+    /// have it.
     pub(crate) fn other_id(
         &self,
         op: &Operation,
@@ -310,7 +315,8 @@ fn digest_of(name: &str) -> Option<ContentId> {
     Some(ContentId::Blake3(digest.try_into().ok()?))
 }
 
-/// Where a thread reads to, kept between files: to make it anew costs as much as to hash a small one.
+/// Where a thread reads to, kept between files: to make it anew costs as much as to hash a small
+/// one.
 struct Piece(Vec<u8>);
 
 thread_local! {
@@ -334,8 +340,8 @@ impl Drop for Piece {
     }
 }
 
-/// From so many bytes on it is tried whether a file can share its blocks with what is kept of it. To write fewer costs
-/// no more than to ask.
+/// From so many bytes on it is tried whether a file can share its blocks with what is kept of it.
+/// To write fewer costs no more than to ask.
 const MIN_BYTES_TO_SHARE: u64 = 64 << 10;
 
 /// Hashes what a walk reads, and keeps the content if that was asked for.
@@ -371,8 +377,8 @@ impl Drop for Staged {
     }
 }
 
-/// Content that has its name, and that no snapshot needs as yet: dropping it takes it back, as far as that
-/// can be done. What stays is in nobody's way, and goes with the next collection.
+/// Content that has its name, and that no snapshot needs as yet: dropping it takes it back, as far
+/// as that can be done. What stays is in nobody's way, and goes with the next collection.
 #[derive(Debug)]
 #[must_use = "dropping it takes the content back"]
 pub(crate) struct Arrived {
@@ -518,8 +524,8 @@ impl<'a> HashSink<'a> {
         let mut piece = Piece::take();
         let mut hasher = Hasher::of(size);
         loop {
-            // What is only hashed is not asked for an end: a file that grew has another `stat` after the last byte,
-            // and what is not kept cannot be kept too much.
+            // What is only hashed is not asked for an end: a file that grew has another `stat`
+            // after the last byte, and what is not kept cannot be kept too much.
             if hasher.total == size && self.store.is_none() {
                 break;
             }

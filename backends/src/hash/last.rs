@@ -1,8 +1,10 @@
-//! What is known of the record that was published last, so that who asks how many there are need not list them.
+//! What is known of the record that was published last, so that who asks how many there are need
+//! not list them.
 //!
-//! A note beside the records has it. It may be missing, and it counts only as long as the directory of records is as it
-//! was then, by its ctime, which nobody sets back; and until the machine is started again, since a power cut may take
-//! records and leave the note. It is removed before a record is published, so that what dies in between leaves none.
+//! A note beside the records has it. It may be missing, and it counts only as long as the directory
+//! of records is as it was then, by its ctime, which nobody sets back; and until the machine is
+//! started again, since a power cut may take records and leave the note. It is removed before a
+//! record is published, so that what dies in between leaves none.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -39,8 +39,8 @@ impl Limit {
         self.max_bytes
     }
 
-    /// A share of so many bytes; `None`: there is none beside what is kept. Waits while that depends on
-    /// what others write, so nobody may ask who has some.
+    /// A share of so many bytes; `None`: there is none beside what is kept. Waits while that
+    /// depends on what others write, so nobody may ask who has some.
     pub(crate) fn share(&self, bytes: u64) -> Option<Share<'_>> {
         let mut used = self.used();
         loop {

@@ -69,13 +69,14 @@ use crate::worktree::root;
 /// Captures a directory as a list of blake3 digests, and keeps the content if asked to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HashBackend {
-    /// Why it stands in for the git backend, where it was chosen for want of that; each snapshot says
-    /// so.
+    /// Why it stands in for the git backend, where it was chosen for want of that; each snapshot
+    /// says so.
     instead_of_git: Option<String>,
 }
 
 impl HashBackend {
-    /// The backend for a workspace that lies in a repository which cannot be read, for this `reason`.
+    /// The backend for a workspace that lies in a repository which cannot be read, for this
+    /// `reason`.
     pub(crate) fn instead_of_git(reason: String) -> Self {
         Self {
             instead_of_git: Some(reason),
@@ -743,7 +744,8 @@ impl Backend for HashBackend {
     }
 }
 
-/// Proves that everything a snapshot needs is in the store and right, but for content that is `proven` already.
+/// Proves that everything a snapshot needs is in the store and right, but for content that is
+/// `proven` already.
 fn verify(
     op: &Operation,
     workspace: &Workspace,

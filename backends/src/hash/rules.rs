@@ -95,8 +95,8 @@ impl Rules for HashRules {
     }
 
     fn forbids(&self, name: &[u8], is_directory: bool) -> Option<OmissionReason> {
-        // No option can ask for a repository's own: to put that back would be to write into it. What some
-        // file system takes for it would make every restore refuse the whole snapshot.
+        // No option can ask for a repository's own: to put that back would be to write into it.
+        // What some file system takes for it would make every restore refuse the whole snapshot.
         match (name == b".git", is_directory) {
             (true, true) => Some(OmissionReason::Excluded),
             (true, false) => Some(OmissionReason::GitDir),

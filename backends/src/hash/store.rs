@@ -116,8 +116,8 @@ impl HashStore {
         durable::sync_directory(op, &self.directory)
     }
 
-    /// Whether the last capture with a limit for content had digests alone. It says what the next one tries first, and no
-    /// more.
+    /// Whether the last capture with a limit for content had digests alone. It says what the next
+    /// one tries first, and no more.
     pub(crate) fn is_noted_above_limit(&self) -> bool {
         self.above_limit_path().exists()
     }
@@ -153,12 +153,12 @@ impl HashStore {
         self.directory.join("manifests").join(reference)
     }
 
-    /// Makes a snapshot durable and visible; its content is there already. `manifest` gives the bytes
-    /// of its manifest, where they are needed.
+    /// Makes a snapshot durable and visible; its content is there already. `manifest` gives the
+    /// bytes of its manifest, where they are needed.
     ///
     /// Where there is a manifest of the same digest, and it is whole, it is not written again; nor
-    /// read, if `proof` is what an earlier call answered with and still holds. Answers with the proof
-    /// that the manifest is whole, for the next call; `None` if there is none.
+    /// read, if `proof` is what an earlier call answered with and still holds. Answers with the
+    /// proof that the manifest is whole, for the next call; `None` if there is none.
     pub(crate) fn publish(
         &self,
         op: &Operation,
@@ -348,8 +348,8 @@ impl HashStore {
         Ok(manifest)
     }
 
-    /// Everything that keeps `record` from being put back, and the paths whose content was purged. Content that is
-    /// `proven` is not read again, and what is read and right is added to it.
+    /// Everything that keeps `record` from being put back, and the paths whose content was purged.
+    /// Content that is `proven` is not read again, and what is read and right is added to it.
     pub(crate) fn verify(
         &self,
         op: &Operation,

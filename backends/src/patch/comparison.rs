@@ -327,10 +327,10 @@ impl Lines {
 
     /// Whether edits with these counts are as few as there can be, and git too finds so few.
     ///
-    /// `similar` and git's `xdiffi.c` search for the shortest way until they have gone 256 steps from
-    /// both ends. Before that, git leaves out lines that the other file has not at all, which changes
-    /// nothing, and some that it has very often (`xdl_cleanup_records`), which may; `similar` does
-    /// that only where both sides have more than 511 lines.
+    /// `similar` and git's `xdiffi.c` search for the shortest way until they have gone 256 steps
+    /// from both ends. Before that, git leaves out lines that the other file has not at all, which
+    /// changes nothing, and some that it has very often (`xdl_cleanup_records`), which may;
+    /// `similar` does that only where both sides have more than 511 lines.
     pub(super) fn is_shortest(&self, found: LineCounts) -> bool {
         if self.is_disjoint {
             return true;

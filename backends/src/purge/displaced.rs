@@ -14,8 +14,8 @@ use crate::tree::ContentId;
 use crate::workspace::Workspace;
 use crate::worktree::area::{self, Fate};
 
-/// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers with
-/// what was looked at.
+/// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers
+/// with what was looked at.
 pub(crate) fn drop_purged(
     op: &Operation,
     store: &Path,

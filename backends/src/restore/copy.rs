@@ -1,7 +1,8 @@
 //! Putting what a snapshot has into a directory of its own, elsewhere: all of it, or nothing.
 //!
-//! It is a restore into a directory that nobody knows yet, by the same steps: staged, intended, applied. What it is made
-//! of lies beside the place where it will be, in a private directory, and gets its name last.
+//! It is a restore into a directory that nobody knows yet, by the same steps: staged, intended,
+//! applied. What it is made of lies beside the place where it will be, in a private directory, and
+//! gets its name last.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -43,8 +43,8 @@ fn left_out_then<C: Captured>(
     Ok(sizes.collect())
 }
 
-/// What the size tells of the files that only one of `now` and `after` has captured. `operation`: the changes from `after`
-/// to the goal.
+/// What the size tells of the files that only one of `now` and `after` has captured. `operation`:
+/// the changes from `after` to the goal.
 pub(super) fn sizes<B: Restorable>(
     op: &Operation,
     backend: &B,
@@ -73,8 +73,8 @@ pub(super) fn sizes<B: Restorable>(
     Ok(sizes)
 }
 
-/// Compares the size of content in the store, which is not read. `None` if the store does not tell it, which whoever
-/// needs the content will say.
+/// Compares the size of content in the store, which is not read. `None` if the store does not tell
+/// it, which whoever needs the content will say.
 fn compared_size<B: Restorable>(
     op: &Operation,
     backend: &B,
@@ -134,8 +134,8 @@ impl Places {
         }
     }
 
-    /// Whether no directory above `path` shows that it was put there since: its files would have come with it, with
-    /// the times that they had.
+    /// Whether no directory above `path` shows that it was put there since: its files would have
+    /// come with it, with the times that they had.
     fn is_unmoved(&mut self, path: &RelPath) -> bool {
         let Some(directory) = path.parent().filter(|above| !above.is_root()) else {
             return true;
@@ -148,8 +148,8 @@ impl Places {
         is_unmoved
     }
 
-    /// A rename of a directory sets the one of its times. A later change of the names in it hides that, by setting both,
-    /// but not that the directory above got another name.
+    /// A rename of a directory sets the one of its times. A later change of the names in it hides
+    /// that, by setting both, but not that the directory above got another name.
     fn has_its_place(&self, directory: &RelPath) -> bool {
         let look = |directory: &RelPath| {
             let found = self.root.lstat(directory).ok()?;

@@ -44,8 +44,8 @@ fn absent_directories(
     Ok(hidden.filter(is_absent).cloned().collect())
 }
 
-/// Whether the workspace has something at `path` that a snapshot could know. What may not be looked at is
-/// taken to be there.
+/// Whether the workspace has something at `path` that a snapshot could know. What may not be looked
+/// at is taken to be there.
 fn is_there(workspace: &Workspace, path: &RelPath) -> Result<bool, RestoreError> {
     if path.names().next() == Some(b".git") {
         return Ok(false);
@@ -70,7 +70,8 @@ pub(super) struct Goal {
     is_undo_of_nothing: bool,
     /// What restores put where nothing was since the goal, if that is a guard.
     made: Made,
-    /// What the goal left out, and the restore that it is the guard of displaced. It is put back too.
+    /// What the goal left out, and the restore that it is the guard of displaced. It is put back
+    /// too.
     pub(super) held: Held,
 }
 
@@ -320,7 +321,8 @@ impl Goal {
         Ok(Planned { plan, made })
     }
 
-    /// What a sparse checkout leaves out at the goal, and `now` has captured and `plan` leaves on disk.
+    /// What a sparse checkout leaves out at the goal, and `now` has captured and `plan` leaves on
+    /// disk.
     pub(super) fn staying_in_sparse<C: Captured>(
         &self,
         now: &C,
@@ -335,8 +337,8 @@ impl Goal {
         stays.cloned().collect()
     }
 
-    /// The directories that the goal has by what a sparse checkout leaves out alone, of those in which a restore put
-    /// what is there of `made`.
+    /// The directories that the goal has by what a sparse checkout leaves out alone, of those in
+    /// which a restore put what is there of `made`.
     fn sparse_directories<B: Restorable>(
         &self,
         op: &Operation,
@@ -476,8 +478,8 @@ impl Goal {
         Ok(same)
     }
 
-    /// Of the paths that differ, those at which a restore put what is there. They are known, whatever
-    /// a rule says.
+    /// Of the paths that differ, those at which a restore put what is there. They are known,
+    /// whatever a rule says.
     fn made_among<C: Captured>(&self, now: &C, changes: &[Change]) -> BTreeSet<RelPath> {
         let is_made = |path: &RelPath| {
             let seen = now.seen(path);
@@ -512,7 +514,8 @@ impl Goal {
         Ok(ignored)
     }
 
-    /// The directories above `ignored` paths that today's rules or the goal's name, and that came since the goal.
+    /// The directories above `ignored` paths that today's rules or the goal's name, and that came
+    /// since the goal.
     fn ignored_directories<B: Restorable>(
         &self,
         op: &Operation,
@@ -541,8 +544,9 @@ impl Goal {
     /// in a repository that was kept whole counts as that.
     ///
     /// A rule may have hidden new paths in a directory that was there before from the guard. They
-    /// show in `left`, what still differs afterwards, if the restore took that rule away. The other way
-    /// round, the guard may have captured what a rule hides that the restore brings back: the plan has that.
+    /// show in `left`, what still differs afterwards, if the restore took that rule away. The other
+    /// way round, the guard may have captured what a rule hides that the restore brings back: the
+    /// plan has that.
     pub(super) fn leftover_ignored(
         &self,
         guard: &Record,
@@ -586,7 +590,8 @@ impl Goal {
         leftover.into_iter().collect()
     }
 
-    /// Whether the goal knows that nothing was left out at `path` or below it, and has no empty directory there.
+    /// Whether the goal knows that nothing was left out at `path` or below it, and has no empty
+    /// directory there.
     fn came_since(&self, path: &RelPath) -> bool {
         let goal = View::of(&self.record);
         goal.coverage.covers(path).is_none()

@@ -23,14 +23,15 @@ use crate::worktree::root::Root;
 /// Longer files are not merged: three versions of one, and the result, are in memory together.
 const MAX_FILE_BYTES: usize = 4 << 20;
 
-/// All merged files of an undo together, and all lines in conflict, have at most this many bytes, as they
-/// are held until the files are staged. A file that is over is not merged.
+/// All merged files of an undo together, and all lines in conflict, have at most this many bytes,
+/// as they are held until the files are staged. A file that is over is not merged.
 const MAX_MERGED_BYTES: usize = 64 << 20;
 
 /// The length of git's own conflict markers.
 const USUAL_MARKER: usize = 7;
 
-/// Stands before each text while they are merged: git2 makes a slice of no memory of an empty result.
+/// Stands before each text while they are merged: git2 makes a slice of no memory of an empty
+/// result.
 const FIRST_LINE: &[u8] = b"stillframe: the first line of all versions\n";
 
 /// A file that the operation changed and that somebody edited since.
@@ -86,8 +87,8 @@ impl Merged {
 /// What came of all candidates.
 #[derive(Debug, Default)]
 pub(super) struct Merges {
-    /// By path. A candidate that is no text, or too long, or of which some version is not in the store,
-    /// is not among them.
+    /// By path. A candidate that is no text, or too long, or of which some version is not in the
+    /// store, is not among them.
     pub(super) by_path: BTreeMap<RelPath, Merge>,
     /// The content of those merged files that no snapshot has.
     pub(super) made: BTreeMap<ContentId, Vec<u8>>,
@@ -105,7 +106,8 @@ pub(super) struct Versions<'a> {
     pub(super) operation: &'a [Change],
 }
 
-/// The files that the operation changed, and that are neither as it left them nor as they were before it.
+/// The files that the operation changed, and that are neither as it left them nor as they were
+/// before it.
 pub(super) fn candidates(versions: &Versions<'_>) -> Vec<Candidate> {
     let candidate = |path: &RelPath, current: Entry, before: Entry| {
         let operation = change_at(versions.operation, path)?;
@@ -181,7 +183,8 @@ pub(super) fn merge_all<B: Restorable>(
     Ok(merges)
 }
 
-/// Those files as they are whose content is `missing` in the store, if nobody has written to them since.
+/// Those files as they are whose content is `missing` in the store, if nobody has written to them
+/// since.
 fn on_disk(
     workspace: &Workspace,
     candidates: &[Candidate],
@@ -297,8 +300,8 @@ fn merge_one(
     })
 }
 
-/// Content that is text, as git judges it, and not too long; `None` if it is not, or the store has not
-/// what its id says.
+/// Content that is text, as git judges it, and not too long; `None` if it is not, or the store has
+/// not what its id says.
 fn text(contents: &dyn Contents, id: &ContentId) -> Result<Option<Vec<u8>>, StoreError> {
     let mut read = Bounded(Vec::new());
     match contents.write(id, &mut read) {
@@ -335,13 +338,13 @@ enum Lines {
     Unknown,
 }
 
-/// Does to `current` what leads from `after` to `before`, if what leads from `before` to `after` is in it,
-/// and nothing if that is not in it.
+/// Does to `current` what leads from `after` to `before`, if what leads from `before` to `after` is
+/// in it, and nothing if that is not in it.
 ///
-/// A merge alone cannot tell which of the two it is: where lines repeat it takes the same thing back from a
-/// text a second time. So it is asked in both directions. What is in a text changes nothing when it is done
-/// again; what was taken back changes nothing when it is taken back again, and comes back by doing it. Where
-/// one of that does not hold, nobody can say.
+/// A merge alone cannot tell which of the two it is: where lines repeat it takes the same thing
+/// back from a text a second time. So it is asked in both directions. What is in a text changes
+/// nothing when it is done again; what was taken back changes nothing when it is taken back again,
+/// and comes back by doing it. Where one of that does not hold, nobody can say.
 fn take_back(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     let back = |from: &[u8]| merge_lines(from, after, before);
     let forth = |from: &[u8]| merge_lines(from, before, after);
@@ -360,8 +363,8 @@ fn take_back(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     }
 }
 
-/// Merges by lines as git does where no attribute says otherwise: what leads from `after` to `before` is
-/// done to `current`.
+/// Merges by lines as git does where no attribute says otherwise: what leads from `after` to
+/// `before` is done to `current`.
 fn merge_lines(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     let marker = [current, after, before].map(longest_marker);
     let marker = 1 + marker.into_iter().fold(USUAL_MARKER - 1, usize::max);
@@ -391,8 +394,8 @@ fn merge_lines(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     }
 }
 
-/// The length of the longest run of one of the characters of a conflict marker at the beginning of a
-/// line.
+/// The length of the longest run of one of the characters of a conflict marker at the beginning of
+/// a line.
 fn longest_marker(text: &[u8]) -> usize {
     let run = |line: &[u8]| match line.first() {
         Some(first @ (b'<' | b'|' | b'=' | b'>')) => {

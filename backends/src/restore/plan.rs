@@ -35,23 +35,25 @@ pub(crate) struct Question<'a> {
     pub(crate) same: &'a [(RelPath, Node)],
     /// Of the paths that only `current` has, those that the ignore rules of either side name.
     pub(crate) ignored: &'a BTreeMap<RelPath, OmissionReason>,
-    /// Of the directories above those, the ones that the rules name and the goal knows not to have been there.
+    /// Of the directories above those, the ones that the rules name and the goal knows not to have
+    /// been there.
     pub(crate) ignored_directories: &'a BTreeSet<RelPath>,
-    /// Of the empty directories of `goal`, those that a rule hides in `current` and that are known not to
-    /// be there.
+    /// Of the empty directories of `goal`, those that a rule hides in `current` and that are known
+    /// not to be there.
     pub(crate) absent_directories: &'a BTreeSet<RelPath>,
     /// Paths of `changes` at which a restore put what is there, since the goal was captured.
     pub(crate) made: &'a BTreeSet<RelPath>,
-    /// Directories in which a restore put something since the goal was captured, and that it has by what its sparse
-    /// checkout leaves out alone: on disk there was nothing in them.
+    /// Directories in which a restore put something since the goal was captured, and that it has by
+    /// what its sparse checkout leaves out alone: on disk there was nothing in them.
     pub(crate) sparse_directories: &'a BTreeSet<RelPath>,
-    /// Of the paths that the goal left out and `current` has captured, those at which nothing changed since.
+    /// Of the paths that the goal left out and `current` has captured, those at which nothing
+    /// changed since.
     pub(crate) unchanged: &'a BTreeSet<RelPath>,
     /// Paths that a rule protected from an earlier restore to the goal, which took the rule away.
     /// Sorted; a directory stands for everything in it.
     pub(crate) spared: &'a [RelPath],
-    /// Of the paths that the goal has, those that no snapshot holds: a restore displaced what was there.
-    /// Nothing is known of them but where they lie now.
+    /// Of the paths that the goal has, those that no snapshot holds: a restore displaced what was
+    /// there. Nothing is known of them but where they lie now.
     pub(crate) held: &'a BTreeSet<RelPath>,
     /// What a restore displaced and is where it was, captured or not. No change tells of it.
     pub(crate) in_place: &'a BTreeSet<RelPath>,
@@ -67,16 +69,18 @@ pub(crate) struct Undone<'a> {
     pub(crate) after: View<'a>,
     /// From `after` to the goal: all differences on disk ([`as_on_disk`]), sorted by path.
     pub(crate) changes: &'a [Change],
-    /// What comes of files that the operation changed and that were edited since, as far as they can be
-    /// merged.
+    /// What comes of files that the operation changed and that were edited since, as far as they
+    /// can be merged.
     pub(crate) merges: &'a BTreeMap<RelPath, Merge>,
-    /// What the size tells of files that only one of `after` and the current state has captured, as far as it is known.
+    /// What the size tells of files that only one of `after` and the current state has captured, as
+    /// far as it is known.
     pub(crate) sizes: &'a BTreeMap<RelPath, Size>,
     /// Files that the goal left out, and that are captured by now with the size that they had.
     pub(crate) regained: &'a BTreeSet<RelPath>,
 }
 
-/// What the size tells of a file that two captures met, and not both took; and its times, where the later one took it.
+/// What the size tells of a file that two captures met, and not both took; and its times, where the
+/// later one took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// It may be the same.

@@ -259,7 +259,8 @@ fn nothing_to_do(
     }
 }
 
-/// How much of the workspace is moved aside, in bytes, where it stays for as long as its guard does.
+/// How much of the workspace is moved aside, in bytes, where it stays for as long as its guard
+/// does.
 fn bytes_displaced(plan: &RestorePlan, guard: &impl Captured) -> u64 {
     let written = plan.writes.iter().map(|write| &write.path);
     let removed = plan.removals.iter().map(|removal| &removal.path);
@@ -298,8 +299,8 @@ fn with_repository(plan: RestorePlan, prepared: Option<&rollback::Prepared>) -> 
     }
 }
 
-/// Looks whether the repository can be given the objects that it needs for what it is put back to, so that what cannot
-/// be done is not promised.
+/// Looks whether the repository can be given the objects that it needs for what it is put back to,
+/// so that what cannot be done is not promised.
 fn foresee_objects<B: Restorable>(
     op: &Operation,
     backend: &B,
@@ -314,8 +315,9 @@ fn foresee_objects<B: Restorable>(
     Ok(op.check()?)
 }
 
-/// Gives the repository the objects that it needs for what it is put back to. Where one is not to be had
-/// any more, or cannot be written, less is done than was decided: `plan` tells so, under the id by which it was agreed to.
+/// Gives the repository the objects that it needs for what it is put back to. Where one is not to
+/// be had any more, or cannot be written, less is done than was decided: `plan` tells so, under the
+/// id by which it was agreed to.
 fn with_objects<B: Restorable>(
     op: &Operation,
     backend: &B,
@@ -504,11 +506,12 @@ fn refuse_another_plan(plan: &RestorePlan, expected: Option<&PlanId>) -> Result<
     }
 }
 
-/// Makes sure that the store has what will be put back, which is read and compared when it is staged, and
-/// that it has what will be displaced, every byte: the workspace has that no more afterwards.
+/// Makes sure that the store has what will be put back, which is read and compared when it is
+/// staged, and that it has what will be displaced, every byte: the workspace has that no more
+/// afterwards.
 ///
-/// A capture takes the word of its cache for what was stored before. What was lost or damaged since is
-/// stored anew, from the files.
+/// A capture takes the word of its cache for what was stored before. What was lost or damaged since
+/// is stored anew, from the files.
 fn check_content<B: Restorable>(
     op: &Operation,
     backend: &B,
@@ -558,8 +561,8 @@ fn check_content<B: Restorable>(
     }
 }
 
-/// The ids of the content that the store has to have for `plan`: all but what was `made`, and what lies in
-/// the trash of the goal.
+/// The ids of the content that the store has to have for `plan`: all but what was `made`, and what
+/// lies in the trash of the goal.
 fn wanted(
     plan: &RestorePlan,
     made: &BTreeMap<ContentId, Vec<u8>>,
@@ -807,7 +810,8 @@ fn all_skipped(
     for Skipped { path, reason } in plan.skipped.iter().chain(found) {
         skipped.entry(path.clone()).or_insert(*reason);
     }
-    // What only an index that stays has is gone from disk, and that is all that was to be done there.
+    // What only an index that stays has is gone from disk, and that is all that was to be done
+    // there.
     let removed: BTreeSet<&RelPath> = plan.removals.iter().map(|r| &r.path).collect();
     let is_gone = |path: &RelPath| {
         let left_out = &result.record().snapshot.omissions;

@@ -62,10 +62,11 @@ pub(crate) trait Restorable {
         to: &Record,
     ) -> Result<Vec<Change>, StoreError>;
 
-    /// What `side` captured at each of `paths`, in their order. A directory with nothing captured in
-    /// it may be `None`: the caller looks into [`Record::empty_directories`] too.
+    /// What `side` captured at each of `paths`, in their order. A directory with nothing captured
+    /// in it may be `None`: the caller looks into [`Record::empty_directories`] too.
     ///
-    /// Paths in one directory cost little more than the first of them, wherever they are in `paths`.
+    /// Paths in one directory cost little more than the first of them, wherever they are in
+    /// `paths`.
     fn lookup(
         &self,
         op: &Operation,
@@ -111,8 +112,8 @@ pub(crate) trait Restorable {
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError>;
 
-    /// Those of `ids` (sorted, unique) that cannot be read from the store as what they are. Reads all of
-    /// them.
+    /// Those of `ids` (sorted, unique) that cannot be read from the store as what they are. Reads
+    /// all of them.
     fn unsound(
         &self,
         op: &Operation,
@@ -120,8 +121,9 @@ pub(crate) trait Restorable {
         ids: &[ContentId],
     ) -> Result<Vec<ContentId>, StoreError>;
 
-    /// Stores anew, from the workspace, what the store has lost of `capture`: the content of `paths`, and
-    /// what says which paths there are. What is another by now stays lost, which is no error.
+    /// Stores anew, from the workspace, what the store has lost of `capture`: the content of
+    /// `paths`, and what says which paths there are. What is another by now stays lost, which is no
+    /// error.
     fn heal(
         &self,
         op: &Operation,

@@ -37,8 +37,8 @@ impl<'a> View<'a> {
             .is_some_and(|o| o.reason == OmissionReason::Sparse)
     }
 
-    /// Why what the tree has at `path` is not put back: a sparse checkout leaves it out, so that it was
-    /// not on disk, or its content was purged.
+    /// Why what the tree has at `path` is not put back: a sparse checkout leaves it out, so that it
+    /// was not on disk, or its content was purged.
     pub(crate) fn names_without_bytes(&self, path: &RelPath) -> Option<OmissionReason> {
         let reason = self.coverage.at(path)?.reason;
         matches!(reason, OmissionReason::Sparse | OmissionReason::Purged).then_some(reason)
@@ -82,8 +82,9 @@ impl<'a> View<'a> {
             |o: &Omission| matches!(o.reason, OmissionReason::Ignored | OmissionReason::Excluded);
         if let Some(now) = self.omission_covering(path) {
             if now.path == *path {
-                // What a rule hides is edited as its owner likes. A thing of another kind, such as a directory in
-                // place of a file, or the reverse, is no edit: what was there is gone.
+                // What a rule hides is edited as its owner likes. A thing of another kind, such as
+                // a directory in place of a file, or the reverse, is no edit: what was there is
+                // gone.
                 let is_edited = now.bytes != omission.bytes && !is_hidden(omission);
                 return is_edited || now.is_of_another_kind(omission);
             }

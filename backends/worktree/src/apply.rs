@@ -326,8 +326,8 @@ impl Hand<'_> {
         })
     }
 
-    /// What to make of an entry that was displaced to `directory` before a crash; `None`: none was. What
-    /// the guard had not seen goes back, unless something else is in its place.
+    /// What to make of an entry that was displaced to `directory` before a crash; `None`: none was.
+    /// What the guard had not seen goes back, unless something else is in its place.
     fn displaced_already(
         &self,
         directory: rustix::io::Result<BorrowedFd<'_>>,
@@ -645,8 +645,8 @@ impl Hand<'_> {
 /// Whether what is at a place is what the guard saw there.
 ///
 /// To rename or unlink one name of a file changes the inode's ctime, and so what its other names
-/// show. Where nothing else differs the content decides, and so it does where the guard looked so soon
-/// after a write that the next one may have the same time.
+/// show. Where nothing else differs the content decides, and so it does where the guard looked so
+/// soon after a write that the next one may have the same time.
 fn is_unchanged(
     seen: &Seen,
     now: &Stat,
@@ -713,7 +713,8 @@ mod tests {
     use super::*;
     use crate::tree::ContentId;
 
-    // A restore whose path somebody swapped for a FIFO after its bits were set was called incomplete
+    // A restore whose path somebody swapped for a FIFO after its bits were set was called
+    // incomplete
     #[test]
     fn a_fifo_in_the_place_of_what_got_other_bits_needs_no_sync() {
         let temp = tempfile::tempdir().unwrap();

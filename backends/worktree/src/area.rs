@@ -54,7 +54,8 @@ pub(crate) fn is_private_name(name: &[u8]) -> bool {
     id.is_some_and(OperationId::is_one)
 }
 
-/// Whether something that these steps displace lies in the private directory, so that they were begun.
+/// Whether something that these steps displace lies in the private directory, so that they were
+/// begun.
 pub(crate) fn has_displaced(staging: &Staging, steps: &[Step]) -> bool {
     let directory = staging.path();
     let inode_in = |place: &str, number: usize| {
@@ -72,8 +73,8 @@ pub(crate) fn has_displaced(staging: &Staging, steps: &[Step]) -> bool {
     })
 }
 
-/// Makes a private directory in `parent`, for what is about to get a name there. A workspace around it leaves it
-/// out, and so does git.
+/// Makes a private directory in `parent`, for what is about to get a name there. A workspace around
+/// it leaves it out, and so does git.
 pub fn make_beside(op: &Operation, parent: &Path) -> Result<PathBuf, PathError> {
     let path = parent.join(format!("{BESIDE_PREFIX}{}", OperationId::random()));
     op.effect(Effect::MakeDirectory(&path))
@@ -147,8 +148,8 @@ fn purge_trash(op: &Operation, store: &Path, guard: &SnapshotId) -> Result<(), S
     Ok(forget_trash(op, store, guard)?)
 }
 
-/// Removes what restores displaced, and what is remembered of them, whose guards are not among `guards`:
-/// whoever forgot these was killed before it came to that.
+/// Removes what restores displaced, and what is remembered of them, whose guards are not among
+/// `guards`: whoever forgot these was killed before it came to that.
 pub fn purge_strays(
     op: &Operation,
     store: &Path,
@@ -169,11 +170,12 @@ fn guards_in(directory: &Path) -> Result<Vec<SnapshotId>, PathError> {
     Ok(entries.iter().filter_map(guard).collect())
 }
 
-/// Removes the files beside the stores of a workspace that work which was interrupted left half made.
+/// Removes the files beside the stores of a workspace that work which was interrupted left half
+/// made.
 ///
-/// The caller holds the lock of the workspace, so that nobody else is about to give one its name; but for
-/// the record of the workspace, which is written before the lock is had. One of those is left alone for an
-/// hour.
+/// The caller holds the lock of the workspace, so that nobody else is about to give one its name;
+/// but for the record of the workspace, which is written before the lock is had. One of those is
+/// left alone for an hour.
 pub fn reap_leftovers(op: &Operation, store: &Path) -> Result<(), PathError> {
     let long_ago_ns = now_ns(rustix::time::ClockId::Realtime).saturating_sub(HOUR_NS);
     for (path, meta) in leftovers(store)? {
@@ -221,8 +223,8 @@ fn list(path: &Path) -> Result<Vec<fs::DirEntry>, PathError> {
     }
 }
 
-/// The bytes that displaced files of all restores of this workspace occupy, wherever they lie, and half-made
-/// files beside its stores.
+/// The bytes that displaced files of all restores of this workspace occupy, wherever they lie, and
+/// half-made files beside its stores.
 pub fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
     let mut bytes = leftovers(store)?.iter().map(|(_, meta)| meta.len()).sum();
     for guard in guards_in(&store.join(TRASH_INDEX))? {
@@ -240,8 +242,8 @@ pub fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
     Ok(bytes)
 }
 
-/// The bytes of all files of the store of a workspace at `store`, whatever they are for, and of what restores
-/// of it have displaced, wherever that lies. A hard link counts like any other file.
+/// The bytes of all files of the store of a workspace at `store`, whatever they are for, and of
+/// what restores of it have displaced, wherever that lies. A hard link counts like any other file.
 pub fn bytes_of_all(op: &Operation, store: &Path) -> Result<u64, StoreError> {
     let mut bytes = below(op, store)?;
     for guard in guards_in(&store.join(TRASH_INDEX))? {
@@ -385,8 +387,8 @@ impl Area {
         }
     }
 
-    /// Makes the trash of everything that was displaced, once all steps are carried out. `unused` are
-    /// the names and inodes of what was staged for those that were not: it is removed.
+    /// Makes the trash of everything that was displaced, once all steps are carried out. `unused`
+    /// are the names and inodes of what was staged for those that were not: it is removed.
     ///
     /// May be repeated. A power cut may undo it until [`Area::sync_displaced`].
     pub(crate) fn keep_displaced(
@@ -474,7 +476,8 @@ impl Area {
         self.staging.path()
     }
 
-    /// Where the index of the user's repository is staged, with the files of git's operations behind it.
+    /// Where the index of the user's repository is staged, with the files of git's operations
+    /// behind it.
     pub(crate) fn index_path(&self) -> PathBuf {
         self.path().join(INDEX)
     }
@@ -577,8 +580,8 @@ pub enum Fate {
     Goes,
 }
 
-/// Calls `visit` for everything but directories in the private directories of all restores. Answers with
-/// what could not be looked at.
+/// Calls `visit` for everything but directories in the private directories of all restores. Answers
+/// with what could not be looked at.
 pub fn each_displaced(
     op: &Operation,
     store: &Path,

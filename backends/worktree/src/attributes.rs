@@ -1,5 +1,5 @@
-//! Extended attributes and access lists of files. No snapshot has them; a file that takes the place of
-//! another keeps that one's.
+//! Extended attributes and access lists of files. No snapshot has them; a file that takes the place
+//! of another keeps that one's.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,8 +17,8 @@ use crate::root::Root;
 /// The access list of a file (acl(5)): who may do what beside owner, group and others.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// What belongs to users. Other attributes are the system's to give: a label of SELinux follows from the
-/// place, and capabilities must not come to content that they were not given to.
+/// What belongs to users. Other attributes are the system's to give: a label of SELinux follows
+/// from the place, and capabilities must not come to content that they were not given to.
 const OF_USERS: &[u8] = b"user.";
 
 /// The most that the kernel lets the names of a file's attributes, or one value, have (xattr(7)).
@@ -51,8 +51,8 @@ impl Attributes {
         self.all.is_empty()
     }
 
-    /// Gives them to an open file, known as `path`; answers with the names of those that it does not take,
-    /// and why.
+    /// Gives them to an open file, known as `path`; answers with the names of those that it does
+    /// not take, and why.
     ///
     /// An access list comes with permission bits, so these are to be set afterwards.
     pub fn give_to(
@@ -79,8 +79,8 @@ impl Attributes {
     }
 }
 
-/// The names of the attributes of the file at `path`, for a person. None are told of what is no file, or may
-/// not be opened.
+/// The names of the attributes of the file at `path`, for a person. None are told of what is no
+/// file, or may not be opened.
 pub fn names_at(root: &Root, path: &RelPath) -> Vec<String> {
     let found = root
         .open_parent(path)

@@ -52,8 +52,8 @@ impl Clock {
         stat.newest_ns() >= self.started_ns.saturating_sub(MAX_LAG_NS)
     }
 
-    /// Whether the file may have been changed after `at`, by the precise clock: what is written gets a time that is
-    /// up to a tick before that.
+    /// Whether the file may have been changed after `at`, by the precise clock: what is written
+    /// gets a time that is up to a tick before that.
     pub fn may_be_after(&self, stat: &EntryStat, at: Timestamp) -> bool {
         let at_ns = i64::try_from(at.as_nanosecond()).unwrap_or(i64::MIN);
         let tick_ns = in_ns(clock_getres(ClockId::RealtimeCoarse));
@@ -61,15 +61,15 @@ impl Clock {
         is_racy(stat, at_ns.saturating_sub(lag_ns))
     }
 
-    /// Whether the times show that nothing was changed there after `at`, nor anything else renamed to there. Where
-    /// times are rounded, or come from another machine, a rename need not show.
+    /// Whether the times show that nothing was changed there after `at`, nor anything else renamed
+    /// to there. Where times are rounded, or come from another machine, a rename need not show.
     pub fn shows_no_change_since(&self, stat: &EntryStat, at: Timestamp) -> bool {
         self.granularity_ns == 0 && !self.may_be_after(stat, at)
     }
 
-    /// Waits until the tick in which `stat`'s file was written is over, so that what a capture finds
-    /// out about it can be relied on by the next one. True if it was not over at `looked_ns`, when
-    /// the file was looked at, and is by now.
+    /// Waits until the tick in which `stat`'s file was written is over, so that what a capture
+    /// finds out about it can be relied on by the next one. True if it was not over at `looked_ns`,
+    /// when the file was looked at, and is by now.
     ///
     /// Only a file that was written before this clock was made is waited for: all the waiting of a
     /// capture together is one tick. One that was written later is being worked on.

@@ -1,8 +1,8 @@
-//! What restores moved out of the way unread, so that no snapshot holds it: where it lies, and whether it
-//! still is what it was.
+//! What restores moved out of the way unread, so that no snapshot holds it: where it lies, and
+//! whether it still is what it was.
 //!
-//! The restore lists it in `displaced.json`, in its private directory, before anything is touched. Whoever
-//! puts its guard back puts that back too, by a second name for what is in the trash.
+//! The restore lists it in `displaced.json`, in its private directory, before anything is touched.
+//! Whoever puts its guard back puts that back too, by a second name for what is in the trash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
@@ -64,7 +64,8 @@ pub struct Listed {
     pub stat: EntryStat,
 }
 
-/// Lists what a restore is about to move out of the way in its private directory. On `Ok` it is on disk.
+/// Lists what a restore is about to move out of the way in its private directory. On `Ok` it is on
+/// disk.
 pub fn list(op: &Operation, directory: &Path, displaced: Vec<Listed>) -> Result<(), PathError> {
     let path = directory.join(FILE);
     let version = VERSION;
@@ -106,7 +107,8 @@ impl Thing {
 }
 
 impl Held {
-    /// What `guard` left out and the restore with it displaced. A listing that cannot be read says nothing.
+    /// What `guard` left out and the restore with it displaced. A listing that cannot be read says
+    /// nothing.
     pub fn of(store: &Path, guard: &SnapshotId) -> Result<Self, StoreError> {
         let Some(directory) = area::trash_of(store, guard)? else {
             return Ok(Self::default());
@@ -185,8 +187,8 @@ impl Held {
         Coverage::new(left.cloned().collect())
     }
 
-    /// Changes to a goal that has these too, of changes to one that has not; both sorted by path. `all` of
-    /// the goal that are not `self` are where they were, whatever was captured there.
+    /// Changes to a goal that has these too, of changes to one that has not; both sorted by path.
+    /// `all` of the goal that are not `self` are where they were, whatever was captured there.
     pub fn and_changes(&self, mut changes: Vec<Change>, all: &Self) -> Vec<Change> {
         if all.by_path.is_empty() {
             return changes;

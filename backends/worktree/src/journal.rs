@@ -416,8 +416,8 @@ pub fn problem(store: &Path, check: CheckRepository) -> Result<Option<Problem>, 
     }
 }
 
-/// Removes a journal that recovery cannot go by, and answers with what is wrong with it. What its restore
-/// displaced stays where it is, for as long as its guard.
+/// Removes a journal that recovery cannot go by, and answers with what is wrong with it. What its
+/// restore displaced stays where it is, for as long as its guard.
 pub fn give_up(
     op: &Operation,
     store: &Path,
@@ -908,8 +908,8 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
 
-    /// What a journal with these bytes says, as far as it can be compared: how many steps it intends,
-    /// or that it is done.
+    /// What a journal with these bytes says, as far as it can be compared: how many steps it
+    /// intends, or that it is done.
     fn said(bytes: &[u8]) -> Option<(Option<Staging>, Option<Vec<Step>>, bool)> {
         match Contents::read(bytes) {
             Ok(contents) => Some(match contents.state {

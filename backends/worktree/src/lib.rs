@@ -1,4 +1,5 @@
-//! The files of a workspace: walked, watched, read and put back, and what is remembered of them in between.
+//! The files of a workspace: walked, watched, read and put back, and what is remembered of them in
+//! between.
 //!
 //! The only code that touches the files of a workspace. Every component of a path is opened
 //! relative to the workspace's [`root`], and no link is followed. What is known of the last look is

@@ -20,8 +20,8 @@ use crate::watch::{Look, Pending, Watch};
 #[derive(Debug, Default)]
 pub struct Memory {
     remembered: Mutex<HashMap<&'static str, Remembered>>,
-    /// What the index of a repository within the workspace stages, by where that lies, with what `lstat`
-    /// said of the index.
+    /// What the index of a repository within the workspace stages, by where that lies, with what
+    /// `lstat` said of the index.
     nested: Mutex<HashMap<PathBuf, (EntryStat, String)>>,
 }
 
@@ -171,7 +171,8 @@ impl Memory {
         }
     }
 
-    /// What the index of the repository at `path` stages, if it is known of one with this stat data.
+    /// What the index of the repository at `path` stages, if it is known of one with this stat
+    /// data.
     pub fn nested_index(&self, path: &Path, stat: &EntryStat) -> Option<String> {
         let nested = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, staged) = nested.get(path)?;
@@ -219,8 +220,8 @@ impl Base {
         Ok(revised)
     }
 
-    /// Takes out what the index has of directories that no capture has seen: all of them, before the first
-    /// capture. Those with a file of rules stay.
+    /// Takes out what the index has of directories that no capture has seen: all of them, before
+    /// the first capture. Those with a file of rules stay.
     pub fn take_seeds(&mut self, rule_files: &[&[u8]]) -> Seeds {
         let seeds = Seeds::take_from(&mut self.cache, rule_files);
         if self.cache.directories.values().all(|d| d.is_absent) {
@@ -240,8 +241,8 @@ impl Base {
     }
 
     /// Decides where to look. With `watches` a journal is kept from here on, for the next capture;
-    /// one that the last capture left is gone by if its basis was the same, and its result is all of
-    /// `results`: what this capture has to keep although a rule ignores it.
+    /// one that the last capture left is gone by if its basis was the same, and its result is all
+    /// of `results`: what this capture has to keep although a rule ignores it.
     pub fn scope(
         &self,
         root: &Root,
@@ -294,8 +295,8 @@ impl Base {
         {
             return Err(WalkReason::RulesChanged);
         }
-        // A directory that is named has other permissions: what could not be looked at in it perhaps
-        // can, or the reverse.
+        // A directory that is named has other permissions: what could not be looked at in it
+        // perhaps can, or the reverse.
         let mut named = Vec::new();
         for (directory, look) in &pending {
             match look {
@@ -453,8 +454,8 @@ impl Closing {
         }
     }
 
-    /// Writes the cache, or names the one that is staged, and remembers it. To be called when what the
-    /// cache vouches for is durable.
+    /// Writes the cache, or names the one that is staged, and remembers it. To be called when what
+    /// the cache vouches for is durable.
     ///
     /// A cache that cannot be written costs the next capture some time, and nothing else.
     pub fn keep(mut self, op: &Operation, memory: &Memory, store: &Path, staged: Option<Staged>) {
@@ -484,8 +485,8 @@ fn absent_in(directories: &Directories) -> BTreeSet<RelPath> {
     absent.map(|(path, _)| path.clone()).collect()
 }
 
-/// Whether a file with rules may have changed: then any path may belong to the capture that did not,
-/// or the reverse.
+/// Whether a file with rules may have changed: then any path may belong to the capture that did
+/// not, or the reverse.
 fn may_change_rules(root: &Root, basis: &Basis, pending: &Pending, cache: &StatCache) -> bool {
     let is_as_it_was = |directory: &RelPath, name: &[u8]| {
         let path = directory.join(name);

@@ -31,8 +31,9 @@ pub trait Content: Read {
     /// Goes back to the first byte.
     fn rewind(&mut self) -> io::Result<()>;
 
-    /// Makes `copy`, which is empty, a copy that shares its blocks with the file, so that it takes no room; what it
-    /// has by then is as good as read. `false`: the file system cannot do that, and nothing was done.
+    /// Makes `copy`, which is empty, a copy that shares its blocks with the file, so that it takes
+    /// no room; what it has by then is as good as read. `false`: the file system cannot do that,
+    /// and nothing was done.
     fn share_with(&mut self, copy: &File) -> bool;
 }
 
@@ -47,7 +48,8 @@ pub trait Hasher {
     /// Takes the next bytes.
     fn update(&mut self, bytes: &[u8]);
 
-    /// The id; `None` if none is given to such content, because it is half of an attack on the hash.
+    /// The id; `None` if none is given to such content, because it is half of an attack on the
+    /// hash.
     fn finish(self: Box<Self>) -> Option<ContentId>;
 }
 

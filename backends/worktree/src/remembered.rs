@@ -1,9 +1,9 @@
 //! What a restore leaves for later ones to know, because no snapshot can hold it.
 //!
-//! Two kinds of documents beside the store. `made/<guard id>` names what the restore with that guard
-//! put where nothing was: when that guard, or an earlier one, is put back these paths are no
-//! strangers, whatever a rule says of them. `spared.json` names what an ignore rule kept from being removed by a restore that
-//! took the rule itself away.
+//! Two kinds of documents beside the store. `made/<guard id>` names what the restore with that
+//! guard put where nothing was: when that guard, or an earlier one, is put back these paths are no
+//! strangers, whatever a rule says of them. `spared.json` names what an ignore rule kept from being
+//! removed by a restore that took the rule itself away.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,15 +46,15 @@ struct MadeDocument {
 
 /// The documents of one workspace.
 ///
-/// One that cannot be read says nothing: then fewer paths are known to be a restore's own, which are
-/// kept, and fewer were spared, which go into a guard before they are removed.
+/// One that cannot be read says nothing: then fewer paths are known to be a restore's own, which
+/// are kept, and fewer were spared, which go into a guard before they are removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Remembered<'a> {
     store: &'a Path,
 }
 
-/// What restores put where nothing was, with its stat data but for ctime, which a rename changes. One
-/// path may have been made more than once.
+/// What restores put where nothing was, with its stat data but for ctime, which a rename changes.
+/// One path may have been made more than once.
 #[derive(Debug, Default)]
 pub struct Made(BTreeMap<RelPath, Vec<EntryStat>>);
 
@@ -193,7 +193,8 @@ impl<'a> Remembered<'a> {
         durable::remove_file(op, &self.made_path(guard))
     }
 
-    /// The paths that a restore of `goal` has to spare, sorted. `root` is called if there may be any.
+    /// The paths that a restore of `goal` has to spare, sorted. `root` is called if there may be
+    /// any.
     pub fn spared(
         &self,
         root: impl FnOnce() -> Result<Root, PathError>,

@@ -35,9 +35,9 @@ pub struct Root {
     is_plain: AtomicBool,
 }
 
-/// Whether a path that was looked up below the workspace does not lead to what was there before: it is
-/// gone, a file or a link is above it, or it leads out of the workspace. `EXDEV` stands for a mount point,
-/// and for a directory that was renamed to a place outside while the kernel was in it
+/// Whether a path that was looked up below the workspace does not lead to what was there before: it
+/// is gone, a file or a link is above it, or it leads out of the workspace. `EXDEV` stands for a
+/// mount point, and for a directory that was renamed to a place outside while the kernel was in it
 /// (openat2(2), `RESOLVE_BENEATH`).
 pub fn is_gone_or_replaced(errno: Errno) -> bool {
     matches!(
@@ -47,8 +47,8 @@ pub fn is_gone_or_replaced(errno: Errno) -> bool {
 }
 
 impl Root {
-    /// Opens the directory at `path` and makes sure that it is the one that is known by `identity`: a
-    /// directory that was swapped meanwhile is an error, never an empty tree.
+    /// Opens the directory at `path` and makes sure that it is the one that is known by `identity`:
+    /// a directory that was swapped meanwhile is an error, never an empty tree.
     pub fn open(path: &Path, identity: Identity) -> Result<Self, PathError> {
         let root = Self::of_directory(path)?;
         if root.identity != identity {
@@ -82,12 +82,14 @@ impl Root {
         self.fd.as_fd()
     }
 
-    /// Whether `name` in `directory`, which is below the workspace, is on another file system: on another
-    /// mount, or in a directory that no rename leads into, so that nothing could be put back there.
+    /// Whether `name` in `directory`, which is below the workspace, is on another file system: on
+    /// another mount, or in a directory that no rename leads into, so that nothing could be put
+    /// back there.
     ///
-    /// The number of a device alone does not decide that. On an overlay a file has that of its layer, and
-    /// the directories have another one (overlayfs, "Inode properties"). A directory of another device on
-    /// the same mount is a subvolume (btrfs), and a rename into that is refused as between mounts.
+    /// The number of a device alone does not decide that. On an overlay a file has that of its
+    /// layer, and the directories have another one (overlayfs, "Inode properties"). A directory of
+    /// another device on the same mount is a subvolume (btrfs), and a rename into that is refused
+    /// as between mounts.
     pub(crate) fn is_other_filesystem(
         &self,
         directory: BorrowedFd<'_>,

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use crate::error::PathError;
 
-/// What tells the state of the directories below `directory` whose names have two characters from any other
-/// in which a file was added to them or removed. It costs one look at each; there are at most 256. That a
-/// file was written to it does not tell.
+/// What tells the state of the directories below `directory` whose names have two characters from
+/// any other in which a file was added to them or removed. It costs one look at each; there are at
+/// most 256. That a file was written to it does not tell.
 pub fn stamp_of(directory: &Path) -> Result<String, PathError> {
     let mut lines = Vec::new();
     let entries = match fs::read_dir(directory) {

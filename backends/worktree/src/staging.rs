@@ -68,8 +68,8 @@ pub struct Request<'a> {
     pub contents: &'a dyn Contents,
     /// What is written that no snapshot holds, and where it lies.
     pub held: &'a Held,
-    /// The bytes of a user's index, and of files of git's operations, that the repository's part of the
-    /// restore needs.
+    /// The bytes of a user's index, and of files of git's operations, that the repository's part of
+    /// the restore needs.
     pub index: Option<&'a [u8]>,
     /// What the restore is part of.
     pub op: &'a Operation,
@@ -256,8 +256,8 @@ struct Draft<'a> {
     made: BTreeMap<RelPath, u32>,
     writes: Vec<(&'a PlannedWrite, Option<Seen>, Option<Owner>)>,
     copies: Vec<(&'a ModeChange, Seen, Option<Owner>)>,
-    /// The directory that was looked into last: paths are sorted, so the next one is likely to be in
-    /// it too.
+    /// The directory that was looked into last: paths are sorted, so the next one is likely to be
+    /// in it too.
     opened: RefCell<Option<(RelPath, Rc<OwnedFd>)>>,
     steps: Vec<Step>,
     skipped: Vec<Skipped>,
@@ -384,8 +384,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Whether what lies at `place` can get a second name on the workspace's file system. Of what somebody
-    /// else owns the kernel may refuse one.
+    /// Whether what lies at `place` can get a second name on the workspace's file system. Of what
+    /// somebody else owns the kernel may refuse one.
     fn can_be_named_again(&self, place: &Path) -> bool {
         let user = rustix::process::geteuid();
         let found = descriptor::lstat_at(rustix::fs::CWD, place.as_os_str().as_bytes());
@@ -715,7 +715,8 @@ impl<'a> Draft<'a> {
         listed.collect()
     }
 
-    /// What it means that the disk refused something of the private directory, which is gone by now.
+    /// What it means that the disk refused something of the private directory, which is gone by
+    /// now.
     fn refused(&self, source: PathError, directory: &Path) -> StageError {
         let is_limit = Errno::from_io_error(&source.source) == Some(Errno::FBIG);
         match file_system_of(directory) {
@@ -732,7 +733,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The refusal as one of the workspace, if it is of a name in the private directory, which nobody knows.
+    /// The refusal as one of the workspace, if it is of a name in the private directory, which
+    /// nobody knows.
     fn told_of_the_workspace(&self, source: PathError, directory: &Path) -> PathError {
         match source.path.starts_with(directory) {
             true => PathError::at("write to", self.request.root.disk_path(&RelPath::root()))(

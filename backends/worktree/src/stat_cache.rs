@@ -110,8 +110,8 @@ pub struct CachedEntry {
 /// The part of `lstat` that tells whether a file changed. Times are nanoseconds since the Unix
 /// epoch.
 ///
-/// Packed, so that an entry is 72 bytes and not 80: every file of a workspace has two of them in memory
-/// while it is captured for the first time.
+/// Packed, so that an entry is 72 bytes and not 80: every file of a workspace has two of them in
+/// memory while it is captured for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(C, packed(4))]
 pub struct EntryStat {
@@ -209,8 +209,8 @@ pub fn is_racy(stat: &EntryStat, captured_at_ns: i64) -> bool {
 impl EntryStat {
     /// The latest time at which the file may have been written.
     ///
-    /// Inodes of 128 bytes (ext2, ext3, and ext4 that was made so) have room for whole seconds only: a
-    /// time without a fraction stands for all of its second.
+    /// Inodes of 128 bytes (ext2, ext3, and ext4 that was made so) have room for whole seconds
+    /// only: a time without a fraction stands for all of its second.
     pub(crate) fn newest_ns(&self) -> i64 {
         const SECOND: i64 = 1_000_000_000;
         let newest = self.mtime_ns.max(self.ctime_ns);
@@ -291,8 +291,8 @@ impl CachedDirectory {
         Some(self.entries.get(self.entries.find(name).ok()?).1)
     }
 
-    /// The names in it that are no entry and no child, if its stat data `now` proves that it has the
-    /// names that it had.
+    /// The names in it that are no entry and no child, if its stat data `now` proves that it has
+    /// the names that it had.
     pub(crate) fn others_at(&self, now: &EntryStat) -> Option<&NameList> {
         let listed = self.listed.as_ref().filter(|_| !self.is_absent)?;
         let is_same = (listed.inode, listed.mtime_ns, listed.ctime_ns)

@@ -135,7 +135,8 @@ impl Tally {
     fn list(&mut self, before: &Directories, delta: &Delta, is_all: bool) {
         let usual = [Of::File, Of::Executable, Of::Directory].map(|of| {
             let counts = self.counts[of as usize].iter();
-            // Of two that are as frequent the larger, so that the answer depends on the modes alone.
+            // Of two that are as frequent the larger, so that the answer depends on the modes
+            // alone.
             let most = counts.max_by_key(|(mode, n)| (**n, **mode));
             most.map_or(DEFAULT_BITS[of as usize], |(mode, _)| *mode)
         });

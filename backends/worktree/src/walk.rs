@@ -57,8 +57,9 @@ const MAX_DEPTH: u64 = 4096;
 /// How many threads walk where the disk has to be waited for, whatever the number of cores.
 const MIN_WAITING_THREADS: usize = 16;
 
-/// A directory that takes longer may have waited for the disk. If not, it was large, or the machine is busy, and what
-/// further threads cost is little beside it. To read one of thirty files from a warm cache takes a twentieth.
+/// A directory that takes longer may have waited for the disk. If not, it was large, or the machine
+/// is busy, and what further threads cost is little beside it. To read one of thirty files from a
+/// warm cache takes a twentieth.
 const SLOW: Duration = Duration::from_millis(1);
 
 /// For fewer directories no further threads are started.
@@ -81,8 +82,8 @@ pub trait Rules: Sync {
         has: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Arc<Self::Scope>, SnapshotError>;
 
-    /// Whether the path is the repository's own and no part of the workspace: it is neither captured
-    /// nor omitted.
+    /// Whether the path is the repository's own and no part of the workspace: it is neither
+    /// captured nor omitted.
     fn is_own(&self, path: &RelPath) -> bool;
 
     /// Decides about an entry that the index does not have; for a directory: has nothing below.
@@ -134,9 +135,9 @@ fn list(fd: &OwnedFd) -> rustix::io::Result<NameList> {
     Ok(NameList::sorted(&bytes, &mut spans))
 }
 
-/// Lists an open directory that had these times before. A name that is given to something else, or moved,
-/// while the list is read may be in it under neither its old nor its new name (readdir(3) leaves that
-/// open), so a directory that changed meanwhile is listed again.
+/// Lists an open directory that had these times before. A name that is given to something else, or
+/// moved, while the list is read may be in it under neither its old nor its new name (readdir(3)
+/// leaves that open), so a directory that changed meanwhile is listed again.
 fn list_undisturbed(fd: &OwnedFd, times: EntryStat) -> rustix::io::Result<NameList> {
     let mut before = times;
     for _ in 1..TRIES {
@@ -156,7 +157,8 @@ fn list_undisturbed(fd: &OwnedFd, times: EntryStat) -> rustix::io::Result<NameLi
 pub struct WalkOptions<'a> {
     /// What the last capture saw.
     pub cache: &'a StatCache,
-    /// What belongs to the cache and is let go of as the walk goes. For a walk that looks everywhere.
+    /// What belongs to the cache and is let go of as the walk goes. For a walk that looks
+    /// everywhere.
     pub seeds: &'a Seeds,
     /// Those directories of the cache that were not there.
     pub absent: &'a BTreeSet<RelPath>,
@@ -202,10 +204,11 @@ pub struct Walked {
     /// Paths of a sparse checkout that were captured as something else than what the index has,
     /// with that.
     pub not_left_out: Vec<(RelPath, Entry)>,
-    /// The ids of files that were taken from git's index, so that their objects have to be borrowed.
+    /// The ids of files that were taken from git's index, so that their objects have to be
+    /// borrowed.
     pub adopted: Vec<[u8; 20]>,
-    /// The captured names of files that have several, those outside of the workspace counted. A journal has
-    /// all of these looked at always.
+    /// The captured names of files that have several, those outside of the workspace counted. A
+    /// journal has all of these looked at always.
     pub links: Vec<Link>,
     /// Files and links read and hashed.
     pub files_hashed: u64,
@@ -215,8 +218,8 @@ pub struct Walked {
     /// one of them is in the journal by that alone, so all have to be found: by a walk that looks
     /// everywhere.
     has_new_link: bool,
-    /// Whether a file with several names was seen that got one while the walk was under way: another
-    /// of its names may have been looked at before that.
+    /// Whether a file with several names was seen that got one while the walk was under way:
+    /// another of its names may have been looked at before that.
     has_fresh_link: bool,
 }
 
@@ -282,7 +285,8 @@ fn walk_waiting<R: Rules>(
             source: PathError::at("find", root.disk_path(&RelPath::root()))(Errno::NOENT),
         });
     }
-    // Where another directory has taken the place of one meanwhile, what was read as a whole counts.
+    // Where another directory has taken the place of one meanwhile, what was read as a whole
+    // counts.
     let anew: HashSet<RelPath> = found.anew.iter().cloned().collect();
     op.check()?;
     found.partly.retain(|path, _| !anew.contains(path));
@@ -730,7 +734,8 @@ impl<R: Rules> Walker<'_, R> {
         Ok(Vec::new())
     }
 
-    /// Reads an open directory, of which the cache has `cached`; `None` if it was removed meanwhile.
+    /// Reads an open directory, of which the cache has `cached`; `None` if it was removed
+    /// meanwhile.
     fn read(
         &self,
         job: &Job<R::Scope>,
@@ -741,8 +746,9 @@ impl<R: Rules> Walker<'_, R> {
         if let Some(watch) = self.options.watch
             && matches!(job.extent, Extent::Whole)
         {
-            // Before anything is looked at, so that no change falls between the look and the watch. One
-            // that is looked at in part is watched; if another has taken its place that is told.
+            // Before anything is looked at, so that no change falls between the look and the watch.
+            // One that is looked at in part is watched; if another has taken its place that is
+            // told.
             watch.add(&job.path, fd.as_fd());
         }
         // Before the look, and that before the list: what changes after it has a later time.
@@ -761,8 +767,8 @@ impl<R: Rules> Walker<'_, R> {
         let there = cached.filter(|cached| !cached.is_absent);
         if let (Extent::Part(Look::Names(names)), Some(cached)) = (&job.extent, there) {
             let jobs = reader.some(cached, names, others, &mut directory, found)?;
-            // What proved the names that it had before still proves them; nothing proves new ones, as
-            // others may have come since the journal was asked.
+            // What proved the names that it had before still proves them; nothing proves new ones,
+            // as others may have come since the journal was asked.
             return Ok(Some((directory.finish(others.map(|_| &stat)), jobs)));
         }
         let jobs = match (cached, others) {
@@ -1056,8 +1062,9 @@ impl<R: Rules> Walker<'_, R> {
         }
     }
 
-    /// Waits until the time of a file tells whether it is written again, where that is needed; answers with what
-    /// it is by then, and when that was looked at. `None`: something of another kind is there.
+    /// Waits until the time of a file tells whether it is written again, where that is needed;
+    /// answers with what it is by then, and when that was looked at. `None`: something of another
+    /// kind is there.
     fn settled(
         &self,
         visit: &Visit<'_, R::Scope>,
@@ -1240,8 +1247,8 @@ fn shortened(path: &RelPath) -> String {
     }
 }
 
-/// The time in which a worker has a job. Once it ends, also by a panic, the others are told, so that
-/// nobody waits for jobs that never come.
+/// The time in which a worker has a job. Once it ends, also by a panic, the others are told, so
+/// that nobody waits for jobs that never come.
 struct AtWork<'w, 'a, R: Rules> {
     walker: &'w Walker<'a, R>,
 }

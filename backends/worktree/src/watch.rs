@@ -72,8 +72,8 @@ const FIRST_SCAN: u64 = 1;
 
 /// A journal of what changes below a directory.
 ///
-/// One capture at a time uses it, from many threads. It ends for good at the first hole; its watches
-/// are given back then, and [`Watch::pending`] says why.
+/// One capture at a time uses it, from many threads. It ends for good at the first hole; its
+/// watches are given back then, and [`Watch::pending`] says why.
 pub struct Watch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -168,8 +168,8 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Watches the directory `path`, which is open as `fd`. To be called before it is listed and its
-    /// files are looked at; safe to repeat. What fails ends the journal.
+    /// Watches the directory `path`, which is open as `fd`. To be called before it is listed and
+    /// its files are looked at; safe to repeat. What fails ends the journal.
     pub fn add(&self, path: &RelPath, fd: BorrowedFd<'_>) {
         let shared = &*self.shared;
         let gate = shared
@@ -204,8 +204,8 @@ impl Watch {
     }
 
     /// Whether whatever happens in the directory is told. One that is not, and is there, has to be
-    /// read as a whole with all that is below it, and added: it is new, or came from elsewhere, whatever
-    /// was known at its path before.
+    /// read as a whole with all that is below it, and added: it is new, or came from elsewhere,
+    /// whatever was known at its path before.
     pub(crate) fn watches(&self, path: &RelPath) -> bool {
         lock(&self.shared.journal).watches(path)
     }
@@ -221,7 +221,8 @@ impl Watch {
     }
 
     /// A file that can change without an event is part of every [`Watch::pending`] from now on: one
-    /// with another hard link, and one whose inode [`Watch::is_held`]. Answers whether that is news.
+    /// with another hard link, and one whose inode [`Watch::is_held`]. Answers whether that is
+    /// news.
     ///
     /// A new link to a file that had one name has an event for the new name only: who finds it has
     /// to look for the other names too.
@@ -229,14 +230,16 @@ impl Watch {
         lock(&self.shared.journal).always_look_at(directory, name)
     }
 
-    /// As [`Watch::always_look_at`] for a file that somebody holds, whether or not it has other names.
+    /// As [`Watch::always_look_at`] for a file that somebody holds, whether or not it has other
+    /// names.
     pub(crate) fn look_at_held(&self, directory: &RelPath, name: &[u8]) {
         lock(&self.shared.journal).look_at_held(directory, name);
     }
 
-    /// Whether something has, or had, the file with this inode mapped or open for writing: a file that
-    /// is so has to be looked at always. It may be another file of the same number on another file
-    /// system. Waits for what was so when the journal began; what is found later is known later.
+    /// Whether something has, or had, the file with this inode mapped or open for writing: a file
+    /// that is so has to be looked at always. It may be another file of the same number on another
+    /// file system. Waits for what was so when the journal began; what is found later is known
+    /// later.
     pub(crate) fn is_held(&self, inode: u64) -> bool {
         self.shared.scans.wait_for(FIRST_SCAN);
         lock(&self.shared.held).contains_key(&inode)
@@ -294,9 +297,10 @@ impl Watch {
         self.shared.give_back();
     }
 
-    /// What the last [`Watch::pending`] answered, or the first walk found, is captured and published;
-    /// without this the next answer has it again. The files of directories that were added are looked
-    /// at in any case until it is known who holds them; that is found out in the background.
+    /// What the last [`Watch::pending`] answered, or the first walk found, is captured and
+    /// published; without this the next answer has it again. The files of directories that were
+    /// added are looked at in any case until it is known who holds them; that is found out in the
+    /// background.
     pub fn settle(&self) {
         let mut journal = lock(&self.shared.journal);
         let has_grown = journal.settle();
@@ -329,7 +333,8 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.shared.give_back();
         if let Some(thread) = self.thread.take() {
-            // It ends within what it is reading; a panic there was a hole that nobody asks for any more.
+            // It ends within what it is reading; a panic there was a hole that nobody asks for any
+            // more.
             let _ = thread.join();
         }
         self.shared.scans.join();
@@ -459,7 +464,8 @@ impl Shared {
             };
             found = again;
         }
-        // Before they are named: a name that changes meanwhile is looked at, and known by this then.
+        // Before they are named: a name that changes meanwhile is looked at, and known by this
+        // then.
         lock(&self.held).extend(found.clone());
         let mut unplaced = HashSet::new();
         let mut named = Vec::new();
@@ -469,7 +475,8 @@ impl Shared {
                 Some(name) if is_there => named.push(name),
                 // Outside of the workspace. If it has a name inside too, it has two.
                 None if is_there => {}
-                // It was removed, or renamed: then its new name is looked at, and known by its inode.
+                // It was removed, or renamed: then its new name is looked at, and known by its
+                // inode.
                 _ if holding.was_there => {}
                 // The holder has no path for it, or one that means nothing here.
                 _ => drop(unplaced.insert(inode)),

@@ -10,11 +10,11 @@ use super::Tools;
 use crate::failure::Failure;
 use crate::request::{OutsidePath, Request, quoted};
 
-/// The request as it is meant where nothing was captured and something was in a directory above: what reads is about that
-/// one, and of what writes it is said how to have it so.
+/// The request as it is meant where nothing was captured and something was in a directory above:
+/// what reads is about that one, and of what writes it is said how to have it so.
 ///
-/// A directory below a workspace is no workspace of its own by being stood in. Yet a command that writes does what
-/// it was told where it was told.
+/// A directory below a workspace is no workspace of its own by being stood in. Yet a command that
+/// writes does what it was told where it was told.
 pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
     let request = match request {
         Request::ReadAbove(meant, outside) if captured(tools, &outside).await.is_some() => *meant,
@@ -54,8 +54,8 @@ pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
     request
 }
 
-/// The workspace that somebody is in: the one that was named, else the current directory or the nearest above of
-/// which there are snapshots.
+/// The workspace that somebody is in: the one that was named, else the current directory or the
+/// nearest above of which there are snapshots.
 pub(super) async fn own(tools: &Tools) -> Option<WorkspaceOptions> {
     if let Some(named) = &tools.named_workspace {
         return Some(WorkspaceOptions::at(named));
@@ -81,13 +81,15 @@ async fn captured(tools: &Tools, outside: &OutsidePath) -> Option<PathBuf> {
     }
 }
 
-/// What a command that writes has to be given to be about this workspace, if somebody stands below it and did not name it.
+/// What a command that writes has to be given to be about this workspace, if somebody stands below
+/// it and did not name it.
 pub(super) fn to_name(tools: &Tools, workspace: &Path) -> Option<String> {
     let is_above = tools.named_workspace.is_none() && is_above_the_current(workspace);
     is_above.then(|| format!("--workspace {}", quoted(workspace.as_os_str())))
 }
 
-/// How git is called for the repository of a workspace, by whoever types a command where this one was typed.
+/// How git is called for the repository of a workspace, by whoever types a command where this one
+/// was typed.
 pub(super) fn git(workspace: &Path) -> String {
     let current = std::env::current_dir().ok();
     let here = current.as_deref().and_then(work_tree);

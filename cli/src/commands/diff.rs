@@ -331,7 +331,8 @@ impl Seen<'_> {
     }
 }
 
-/// Two paths, with the directories that both have told once, as git does: `src/{old => new}/main.rs`.
+/// Two paths, with the directories that both have told once, as git does: `src/{old =>
+/// new}/main.rs`.
 fn moved(from: &RelPath, to: &RelPath) -> String {
     let (a, b) = (from.to_string(), to.to_string());
     if [(&a, from), (&b, to)]
@@ -449,12 +450,13 @@ fn sparseness(changes: &[SkipWorktreeChange]) -> impl Iterator<Item = String> {
     named.chain(more)
 }
 
-/// What a rollback or an undo leaves of the sparse checkout of a run that changed this between two snapshots: git's
-/// settings and patterns, which no snapshot has.
+/// What a rollback or an undo leaves of the sparse checkout of a run that changed this between two
+/// snapshots: git's settings and patterns, which no snapshot has.
 ///
-/// What became of the index is on record, and not which command did it. A file of which the snapshot has the bytes
-/// though git's index leaves it out tells of `update-index --skip-worktree`, and of no sparse checkout. A command is
-/// named only where the one side had no sparse checkout: it would end the user's own.
+/// What became of the index is on record, and not which command did it. A file of which the
+/// snapshot has the bytes though git's index leaves it out tells of `update-index --skip-worktree`,
+/// and of no sparse checkout. A command is named only where the one side had no sparse checkout: it
+/// would end the user's own.
 pub(super) fn sparse_settings(
     changes: &[SkipWorktreeChange],
     before: &Snapshot,

@@ -1,4 +1,5 @@
-//! How much changed in each file, drawn as `git diff --stat` does (`show_stats` of its `diff.c`). Pure.
+//! How much changed in each file, drawn as `git diff --stat` does (`show_stats` of its `diff.c`).
+//! Pure.
 
 use crate::paint::{Colour, Paint};
 

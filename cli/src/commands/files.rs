@@ -43,7 +43,8 @@ impl<'a> FileDocument<'a> {
     }
 }
 
-/// A line for each: permission bits, size, id of the content, path. Only of directories the path ends with `/`.
+/// A line for each: permission bits, size, id of the content, path. Only of directories the path
+/// ends with `/`.
 fn listing(files: &[ListedFile]) -> String {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let size = |file: &ListedFile| or_dash(file.size.map(|size| size.to_string()));

@@ -61,7 +61,8 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// What to add to a suggested command line so that it is about the workspace that was named; may be empty.
+    /// What to add to a suggested command line so that it is about the workspace that was named;
+    /// may be empty.
     fn elsewhere(&self) -> String {
         let named = self.named_workspace.as_deref();
         named.map_or_else(String::new, |named| request::elsewhere(named.as_os_str()))
@@ -169,8 +170,8 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
     }
 }
 
-/// Does `work` until a signal asks for it to end; then it ends as soon as it can, and leaves nothing. What
-/// was done by then is answered as ever.
+/// Does `work` until a signal asks for it to end; then it ends as soon as it can, and leaves
+/// nothing. What was done by then is answered as ever.
 async fn while_wanted<F: Future<Output = Result<Reply, Failure>>>(
     workspace: WorkspaceOptions,
     work: impl FnOnce(WorkspaceOptions) -> F,

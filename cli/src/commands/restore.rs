@@ -88,7 +88,8 @@ pub(super) async fn is_copied_only(tools: &Tools, snapshot: &Snapshot) -> bool {
     checked.is_err_and(|e| e.kind() == ErrorKind::Unsupported)
 }
 
-/// What gives back what such a snapshot has. `elsewhere` is added to the command line so that it is about this workspace.
+/// What gives back what such a snapshot has. `elsewhere` is added to the command line so that it is
+/// about this workspace.
 pub(super) fn copy_command(snapshot: &SnapshotId, elsewhere: &str) -> String {
     format!(
         "no directory outside of the workspace on its file system can be written to, so restores and undos are refused; \"stillframe restore {snapshot}{elsewhere} --to DIR\" makes a copy of what was there"
@@ -286,8 +287,8 @@ fn in_the_way(omission: &Omission) -> String {
     }
 }
 
-/// What a restore or an undo did, for people. Of an undo, with the files in which it met edits. `git` calls git for the
-/// repository of the workspace.
+/// What a restore or an undo did, for people. Of an undo, with the files in which it met edits.
+/// `git` calls git for the repository of the workspace.
 pub(super) fn report(
     document: &RestoreDocument,
     merged: &[RelPath],
@@ -320,7 +321,8 @@ pub(super) fn report(
     lines.join("\n") + "\n"
 }
 
-/// What a rollback did, for people: a few lines. `git` calls git for the repository of the workspace.
+/// What a rollback did, for people: a few lines. `git` calls git for the repository of the
+/// workspace.
 pub(super) fn rollback_story(document: &RestoreDocument, git: &str) -> Vec<String> {
     let mut lines = vec![match document.status {
         RestoreStatus::Completed => format!("rolled back: {}", upshot(document)),
@@ -406,7 +408,8 @@ fn ref_name(full: &str) -> String {
     }
 }
 
-/// What a run did to refs, in one line; nothing of HEAD and the branch `told`, of which another line tells.
+/// What a run did to refs, in one line; nothing of HEAD and the branch `told`, of which another
+/// line tells.
 pub(super) fn refs_story(refs: &[RefChange], told: Option<&str>) -> Option<String> {
     let is_news = |change: &&RefChange| {
         let own = change.name.strip_prefix("refs/heads/");

@@ -24,8 +24,8 @@ pub(crate) fn adds_to(request: &Request) -> Option<PathBuf> {
     request.workspace().filter(|_| adds).map(PathBuf::from)
 }
 
-/// Applies the retention; answers with what people should know, in one line. Nothing that goes wrong here is a
-/// failure of the command.
+/// Applies the retention; answers with what people should know, in one line. Nothing that goes
+/// wrong here is a failure of the command.
 pub(crate) async fn apply(
     tools: &Tools,
     workspace: &PathBuf,

@@ -47,7 +47,8 @@ const EXIT_CANCELLED: u8 = 128 + 15;
 /// How often a run that was asked to rest before it had begun is asked again.
 const SUSPEND_EVERY: Duration = Duration::from_millis(10);
 
-/// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as sysexits.h has it.
+/// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as
+/// sysexits.h has it.
 const EXIT_WAITING: u8 = 75;
 
 /// Runs the command; a signal ends it, and what follows the command is done all the same.
@@ -254,8 +255,8 @@ impl Adapter for Foretold {
     }
 }
 
-/// The one line that says how Stillframe failed, or why the command did not run to its end. A command
-/// that fails by itself has said so by itself.
+/// The one line that says how Stillframe failed, or why the command did not run to its end. A
+/// command that fails by itself has said so by itself.
 fn failure(ended: &Ended<'_>, elsewhere: &str) -> Option<String> {
     let document = ended.document;
     let workspace = document.workspace.as_ref();
@@ -281,7 +282,8 @@ fn not_known(error: &FailureRecord) -> String {
     )
 }
 
-/// Why a run was not done. `named`: it, if somebody has chosen its id; `signal`: the one that asked it to stop.
+/// Why a run was not done. `named`: it, if somebody has chosen its id; `signal`: the one that asked
+/// it to stop.
 async fn not_done(
     tools: &Tools,
     error: Error,
@@ -371,9 +373,9 @@ impl Adapter for Foreground {
 }
 
 /// The exit code of `run`: the command's own, unless the engine could not see or put right what it
-/// did: that is an error of its own. `signal` is the number of the one that cancelled the run, for a
-/// command that had not begun. Of one that completed before, the engine has nothing to do any more: whoever starts it
-/// again until it exits with 0 comes to an end.
+/// did: that is an error of its own. `signal` is the number of the one that cancelled the run, for
+/// a command that had not begun. Of one that completed before, the engine has nothing to do any
+/// more: whoever starts it again until it exits with 0 comes to an end.
 fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     let document = ended.document;
     let is_answered = document.is_stored && document.status == RunStatus::Completed;
@@ -487,9 +489,10 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
 
 /// What is no longer there after the run, and in no snapshot and no diff, since rules leave it out.
 ///
-/// In a git work tree that is the files that git ignores: directories that it ignores whole are what builds make and
-/// remove. A repository is no path that could be captured, and what an omission covers may be there. So may what a rule
-/// hid then and none does now, which only the disk tells.
+/// In a git work tree that is the files that git ignores: directories that it ignores whole are
+/// what builds make and remove. A repository is no path that could be captured, and what an
+/// omission covers may be there. So may what a rule hid then and none does now, which only the disk
+/// tells.
 fn gone_by_rule(before: &Snapshot, after: &Snapshot) -> Option<String> {
     let is_told = |omission: &&Omission| match before.backend {
         BackendKind::Git => {
@@ -626,7 +629,8 @@ fn what_next(
     }
 }
 
-/// Where the work is that a rollback took back. The guard has also what no snapshot captures and the rollback displaced.
+/// Where the work is that a rollback took back. The guard has also what no snapshot captures and
+/// the rollback displaced.
 fn way_forward(rollback: &RestoreDocument, elsewhere: &str) -> Option<String> {
     let guard = rollback.guard_snapshot.as_ref()?;
     let is_taken_back =

@@ -30,8 +30,8 @@ pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failur
     })
 }
 
-/// Shows the run or the snapshot with this id, or the only one whose id begins so; the snapshot that the name means
-/// in this workspace, if there is one.
+/// Shows the run or the snapshot with this id, or the only one whose id begins so; the snapshot
+/// that the name means in this workspace, if there is one.
 pub(super) async fn show(
     tools: &Tools,
     id: &str,
@@ -40,7 +40,8 @@ pub(super) async fn show(
     let run = tools.engine.find_run(id).await;
     let shown = match workspace {
         None => shown_by_id(tools, id, run).await?,
-        // No beginning of a run's id is meant by such a name, but a host may have called a run just so.
+        // No beginning of a run's id is meant by such a name, but a host may have called a run just
+        // so.
         Some(workspace) => match run.ok().filter(|run| run.id.as_str() == id) {
             Some(run) => Shown::Run(Box::new(run)),
             None => Shown::Snapshot(Box::new(
@@ -127,8 +128,8 @@ pub(super) async fn by_id(tools: &Tools, id: &str) -> Result<RunRecord, Error> {
     }
 }
 
-/// Lets a person read the reply page by page. What is typed meanwhile is the pager's, so an interrupt does not
-/// end this program and leave the pager alone with the shell at one terminal.
+/// Lets a person read the reply page by page. What is typed meanwhile is the pager's, so an
+/// interrupt does not end this program and leave the pager alone with the shell at one terminal.
 pub(super) fn paged(tools: &Tools, reply: Reply) -> Result<Reply, Failure> {
     if tools.console.is_at_terminal() {
         Signals::listen()?;
@@ -363,7 +364,8 @@ fn one_of(
         (_, Ok(snapshot)) => Ok(Shown::Snapshot(Box::new(snapshot))),
         (Err(run), Err(snapshot)) => {
             Err(match (is_unknown(&run), is_unknown(&snapshot)) {
-                // Nobody means a run by that, and of a snapshot it is known since when there is none.
+                // Nobody means a run by that, and of a snapshot it is known since when there is
+                // none.
                 (true, true) if id.starts_with("snap_") => snapshot.into(),
                 (true, true) => Failure::not_found(format!(
                     "there is no run or snapshot {id:?}; \"stillframe runs\" and \"stillframe list\" show them"

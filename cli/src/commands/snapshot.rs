@@ -120,7 +120,8 @@ pub(super) async fn by_name(
     })
 }
 
-/// The snapshot of this id, or the only one whose id begins so: of any workspace, or else of this one.
+/// The snapshot of this id, or the only one whose id begins so: of any workspace, or else of this
+/// one.
 async fn by_id(tools: &Tools, id: &str) -> Result<Snapshot, Error> {
     let found = tools.engine.find_snapshot(id).await;
     match found {
@@ -291,8 +292,8 @@ pub(super) fn search(search: &Search) -> Option<String> {
     }
 }
 
-/// What a person should know: the captures' own warnings, each once, and what was not captured: each
-/// path once, the first [`MAX_NAMED`] by name.
+/// What a person should know: the captures' own warnings, each once, and what was not captured:
+/// each path once, the first [`MAX_NAMED`] by name.
 pub(super) fn warnings<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<String> {
     let mut own = BTreeSet::new();
     let mut omissions = BTreeMap::new();

@@ -64,8 +64,8 @@ impl WayBack<'_> {
     }
 }
 
-/// What an undo of the run would do. It is planned only where no file vouches for that it would take something back: to
-/// plan it takes a capture.
+/// What an undo of the run would do. It is planned only where no file vouches for that it would
+/// take something back: to plan it takes a capture.
 pub(super) async fn foresee(tools: &Tools, document: &RunDocument) -> Foreseen {
     let workspace = document.workspace.as_ref();
     let is_in_doubt = |workspace: &&WorkspaceDocument| {

@@ -18,12 +18,13 @@ impl Calls {
 
     /// The numbers of the calls that a test disturbs, in their order.
     ///
-    /// With `STILLFRAME_TORTURE=long` they are all. Otherwise they are the first and the last call of the
-    /// operation, the first and the last call of each place in the code, and one in five of the others:
-    /// `STILLFRAME_SEED` decides which, and what is printed makes the same choice again.
+    /// With `STILLFRAME_TORTURE=long` they are all. Otherwise they are the first and the last call
+    /// of the operation, the first and the last call of each place in the code, and one in five of
+    /// the others: `STILLFRAME_SEED` decides which, and what is printed makes the same choice
+    /// again.
     ///
-    /// After the last of them every further number follows, because the next time there may be a few calls
-    /// more. A test ends where the operation makes fewer calls than the number says.
+    /// After the last of them every further number follows, because the next time there may be a
+    /// few calls more. A test ends where the operation makes fewer calls than the number says.
     pub fn chosen(&self) -> impl Iterator<Item = u64> + use<> {
         let is_long = env::var("STILLFRAME_TORTURE").is_ok_and(|length| length == "long");
         let seed = match env::var("STILLFRAME_SEED") {

@@ -537,9 +537,8 @@ impl Hashing<'_> {
     }
 }
 
-/// Calls `hit` with the place in `wanted` of every id that is among `names`, and its place there; both
-/// are sorted.
-/// Answers how many of `wanted` are settled: those up to the last of `names`.
+/// Calls `hit` with the place in `wanted` of every id that is among `names`, and its place there;
+/// both are sorted. Answers how many of `wanted` are settled: those up to the last of `names`.
 fn intersect(wanted: &[ObjectId], names: &[u8], hit: &mut dyn FnMut(usize, usize)) -> usize {
     let name = |at: usize| ObjectId(names[at * 20..][..20].try_into().expect("twenty bytes"));
     let (ids, rows) = (wanted.len(), names.len() / 20);

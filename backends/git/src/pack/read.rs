@@ -32,14 +32,14 @@ const MAX_CACHED_OBJECT_BYTES: usize = 1 << 20;
 /// Memory is taken as content arrives, not as a header promises; up to this it is taken at once.
 const MAX_TRUSTED_BYTES: u64 = 1 << 20;
 
-/// What the beginning of an entry takes at most: ten bytes of size, and ten of a distance or twenty of
-/// an id.
+/// What the beginning of an entry takes at most: ten bytes of size, and ten of a distance or twenty
+/// of an id.
 const HEADER_BYTES: usize = 32;
-/// What tells the size of an object: a header, and of a delta the first two numbers, behind the codes
-/// of the block that they are deflated in. Rarely it takes more, which is read then.
+/// What tells the size of an object: a header, and of a delta the first two numbers, behind the
+/// codes of the block that they are deflated in. Rarely it takes more, which is read then.
 const TELLING_BYTES: u64 = 256;
-/// Objects that begin within so many bytes of each other are read in one piece with what lies between
-/// them: a call costs as much as to copy that.
+/// Objects that begin within so many bytes of each other are read in one piece with what lies
+/// between them: a call costs as much as to copy that.
 const NEAR_BYTES: u64 = 6 * 1024;
 /// How long such a piece is at most.
 const PIECE_BYTES: u64 = 64 * 1024;
@@ -108,8 +108,8 @@ impl Pack {
         })
     }
 
-    /// The same pack with both its files open, for many reads one after the other. A store may have more
-    /// packs than a process may have open files, so only few are to be held.
+    /// The same pack with both its files open, for many reads one after the other. A store may have
+    /// more packs than a process may have open files, so only few are to be held.
     pub fn held_open(&self) -> Result<Self, StoreError> {
         Ok(Self {
             index: self.index.held_open()?,
@@ -124,7 +124,8 @@ impl Pack {
         &self.path
     }
 
-    /// What stands at `offset`, and the size that its header claims: of the object, or of the delta.
+    /// What stands at `offset`, and the size that its header claims: of the object, or of the
+    /// delta.
     pub fn entry_at(&self, offset: u64) -> Result<(StoredAs, u64), StoreError> {
         let header = self.file()?.header(offset)?;
         Ok((header.kind, header.size))
@@ -158,8 +159,8 @@ impl Pack {
         Err(file.corrupt(offset, "its deltas go round in a circle"))
     }
 
-    /// Calls `found` with the place in `wanted` of every object that the pack has, and its size as far
-    /// as its own entry tells it. `wanted` is sorted and unique.
+    /// Calls `found` with the place in `wanted` of every object that the pack has, and its size as
+    /// far as its own entry tells it. `wanted` is sorted and unique.
     ///
     /// Costs a pass over the index, and one read for objects that lie together; nothing
     /// proves that the content is in order. An object whose size cannot be told is left out.
@@ -196,7 +197,8 @@ impl Pack {
             }
             sizes
         };
-        // The size of a delta's object is in its compressed bytes, so this takes a processor's time.
+        // The size of a delta's object is in its compressed bytes, so this takes a processor's
+        // time.
         let parts = in_parts(&entries, SIZES_PER_THREAD, sizes_of);
         for (at, size) in parts.into_iter().flatten() {
             found(at, size);
@@ -369,8 +371,8 @@ impl Pack {
     }
 }
 
-/// How many of `entries`, the first of them and those that follow, are read in one piece. They are sorted
-/// by their offsets, and one at least.
+/// How many of `entries`, the first of them and those that follow, are read in one piece. They are
+/// sorted by their offsets, and one at least.
 fn near(entries: &[(u64, usize)]) -> usize {
     let fits = |offset: u64| offset - entries[0].0 <= PIECE_BYTES - TELLING_BYTES;
     let pairs = entries.windows(2);
@@ -453,8 +455,8 @@ impl OpenPack<'_> {
         self.result_size(offset, &head)
     }
 
-    /// What tells the sizes of the objects from that at `first` to that at `last`, as far as it can be
-    /// read into `space`.
+    /// What tells the sizes of the objects from that at `first` to that at `last`, as far as it can
+    /// be read into `space`.
     fn piece<'s>(&self, first: u64, last: u64, space: &'s mut [u8]) -> &'s [u8] {
         let end = self.end.min(last.saturating_add(TELLING_BYTES));
         let room = usize::try_from(end.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -586,8 +588,8 @@ fn trusted(size: u64) -> usize {
     usize::try_from(size.min(MAX_TRUSTED_BYTES)).expect("a small number")
 }
 
-/// Passes on `size` bytes of `content`, which must have no more and no fewer. `unreadable` makes the
-/// error of a failed read.
+/// Passes on `size` bytes of `content`, which must have no more and no fewer. `unreadable` makes
+/// the error of a failed read.
 pub(crate) fn copy_exactly(
     op: &Operation,
     content: &mut dyn Read,
@@ -684,8 +686,8 @@ fn parse_header(bytes: &[u8], offset: u64) -> Option<EntryHeader> {
     })
 }
 
-/// Whether these bytes have the two sizes that a delta begins with: the last byte of each number is the
-/// one without the high bit.
+/// Whether these bytes have the two sizes that a delta begins with: the last byte of each number is
+/// the one without the high bit.
 fn has_two_numbers(delta: &[u8]) -> bool {
     delta.iter().filter(|byte| **byte < 0x80).count() == 2
 }

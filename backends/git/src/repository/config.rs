@@ -1,5 +1,5 @@
-//! git's configuration, as far as it says what a repository's format is and which of the user's
-//! own files hold ignore rules and attributes. Nothing is ever executed, and nothing included but by
+//! git's configuration, as far as it says what a repository's format is and which of the user's own
+//! files hold ignore rules and attributes. Nothing is ever executed, and nothing included but by
 //! the user's own files.
 
 mod includes;
@@ -259,9 +259,10 @@ fn is_key(byte: u8) -> bool {
 
 /// What git's own configuration of the user and the machine says about ignore rules and attributes.
 ///
-/// Only what the user wrote counts, and what that includes, and not the repository's own configuration. Of
-/// git's variables `GIT_CONFIG_GLOBAL` and `GIT_CONFIG_SYSTEM` are looked at, which name other files for it
-/// (`git(1)`). A file that is not there or cannot be read says nothing.
+/// Only what the user wrote counts, and what that includes, and not the repository's own
+/// configuration. Of git's variables `GIT_CONFIG_GLOBAL` and `GIT_CONFIG_SYSTEM` are looked at,
+/// which name other files for it (`git(1)`). A file that is not there or cannot be read says
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct UserConfig {
     /// The file with the user's ignore rules.
@@ -272,9 +273,10 @@ pub struct UserConfig {
 
 impl UserConfig {
     /// Reads `/etc/gitconfig`, `$XDG_CONFIG_HOME/git/config` (default `~/.config`) and
-    /// `~/.gitconfig`, with what they include; the later ones win. `$GIT_CONFIG_SYSTEM` stands in the place
-    /// of the first, `$GIT_CONFIG_GLOBAL` of the two others. `env` looks up an environment variable;
-    /// `repository` is asked for what the conditions of an `includeIf` are about.
+    /// `~/.gitconfig`, with what they include; the later ones win. `$GIT_CONFIG_SYSTEM` stands in
+    /// the place of the first, `$GIT_CONFIG_GLOBAL` of the two others. `env` looks up an
+    /// environment variable; `repository` is asked for what the conditions of an `includeIf` are
+    /// about.
     pub fn read(
         env: &dyn Fn(&str) -> Option<OsString>,
         repository: Option<&UserRepository>,
@@ -350,8 +352,8 @@ impl OwnFiles {
     }
 }
 
-/// The configuration of the user and of the machine with what it includes, the weakest first. What is
-/// damaged is an error in its place.
+/// The configuration of the user and of the machine with what it includes, the weakest first. What
+/// is damaged is an error in its place.
 fn own_configs(
     etc: &Path,
     env: &dyn Fn(&str) -> Option<OsString>,

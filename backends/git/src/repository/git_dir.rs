@@ -310,8 +310,8 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Reads a file of the user's own, such as `~/.gitconfig`, which may well be a link. `None` if there
-/// is none, or nothing that can be read as a file of at most `max_bytes`.
+/// Reads a file of the user's own, such as `~/.gitconfig`, which may well be a link. `None` if
+/// there is none, or nothing that can be read as a file of at most `max_bytes`.
 pub(super) fn read_own_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
@@ -326,8 +326,8 @@ pub(super) fn read_own_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= max_bytes).then_some(bytes)
 }
 
-/// Reads a regular file that may have been put there as a trap: `None` if it is anything else, longer
-/// than `max_bytes`, or cannot be read. A link is not followed.
+/// Reads a regular file that may have been put there as a trap: `None` if it is anything else,
+/// longer than `max_bytes`, or cannot be read. A link is not followed.
 pub(super) fn read_plain_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path.parent()?, flags, Mode::empty()).ok()?;

@@ -92,8 +92,8 @@ impl UserRepository {
         })
     }
 
-    /// The commit that a branch names, by the branch's full name; `None` if there is no such branch.
-    /// A symbolic ref is no branch of its own, and not followed.
+    /// The commit that a branch names, by the branch's full name; `None` if there is no such
+    /// branch. A symbolic ref is no branch of its own, and not followed.
     pub fn tip(&self, branch: &str) -> Result<Option<ObjectId>, RepositoryError> {
         match self.ref_text(branch)? {
             None => Ok(None),

@@ -41,8 +41,8 @@ impl IndexFile<'_> {
         }
     }
 
-    /// The id of the blob with its bytes. Attacks on SHA-1 are not looked for: to compare with an id that
-    /// was made with such a look.
+    /// The id of the blob with its bytes. Attacks on SHA-1 are not looked for: to compare with an
+    /// id that was made with such a look.
     pub fn blob_id(&self, op: &Operation) -> Result<ObjectId, RepositoryError> {
         let mut hasher = TrustingHasher::new(ObjectKind::Blob, self.stat.size);
         let mut bytes = self.bytes(op);
@@ -55,11 +55,11 @@ impl IndexFile<'_> {
         }
     }
 
-    /// Reads it, and adds each of its entries in order to what `begin` makes; answers with that, and with
-    /// the id of the blob with the bytes that were read, as [`IndexFile::blob_id`] does.
+    /// Reads it, and adds each of its entries in order to what `begin` makes; answers with that,
+    /// and with the id of the blob with the bytes that were read, as [`IndexFile::blob_id`] does.
     ///
-    /// Entries are held one at a time, but for those of a split index, whose shared one is read from beside
-    /// it.
+    /// Entries are held one at a time, but for those of a split index, whose shared one is read
+    /// from beside it.
     pub fn fold<T>(
         &self,
         op: &Operation,
@@ -174,8 +174,8 @@ impl UserRepository {
         }
     }
 
-    /// The blake3 of what the index stages, without stat data; `None` if there is none. One of more than
-    /// `max_bytes` is [`RepositoryError::TooLarge`].
+    /// The blake3 of what the index stages, without stat data; `None` if there is none. One of more
+    /// than `max_bytes` is [`RepositoryError::TooLarge`].
     pub fn staged_digest(
         &self,
         op: &Operation,

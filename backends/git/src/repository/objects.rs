@@ -1,7 +1,7 @@
 //! The objects of the user's repository, loose and packed, its alternates' included.
 //!
-//! libgit2 reads none of them: version 1.9.7 waits for ever on a truncated loose object, and it maps
-//! packs, so that one that is cut short meanwhile ends the process.
+//! libgit2 reads none of them: version 1.9.7 waits for ever on a truncated loose object, and it
+//! maps packs, so that one that is cut short meanwhile ends the process.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -256,7 +256,8 @@ impl RepositoryObjects {
         Self(open().ok())
     }
 
-    /// Whether the object is there. Where that cannot be told, because of a trap, it is taken to be.
+    /// Whether the object is there. Where that cannot be told, because of a trap, it is taken to
+    /// be.
     pub fn has(&self, id: ObjectId) -> bool {
         let contains = |objects: &Objects| objects.contains(id).unwrap_or(true);
         self.0.as_ref().is_none_or(contains)
@@ -271,7 +272,8 @@ impl RepositoryObjects {
     }
 }
 
-/// Keeps `error` as the answer unless a good copy is found; a trap or a limit is the answer at once.
+/// Keeps `error` as the answer unless a good copy is found; a trap or a limit is the answer at
+/// once.
 fn keep(
     failure: &mut Option<RepositoryError>,
     error: RepositoryError,

@@ -1,5 +1,5 @@
-//! The files by which git knows a merge, rebase, cherry-pick, revert or bisect in progress, and those
-//! by which it remembers one that ended.
+//! The files by which git knows a merge, rebase, cherry-pick, revert or bisect in progress, and
+//! those by which it remembers one that ended.
 //!
 //! Where the list comes from: `gitrepository-layout`; `path.c` of git (`GIT_PATH_FUNC`) with
 //! `remove_branch_state` and `remove_merge_branch_state` of its `branch.c`; `bisect.c`,
@@ -59,8 +59,8 @@ const MAX_DEPTH: usize = 10;
 /// So many branches of a `rebase --update-refs` are looked at.
 const MAX_BRANCHES: usize = 1000;
 
-/// The files by which git knows an operation in progress (a merge, a rebase, …), or remembers one that
-/// ended. Which these are: [`is_operation_path`].
+/// The files by which git knows an operation in progress (a merge, a rebase, …), or remembers one
+/// that ended. Which these are: [`is_operation_path`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationFiles {
     /// The blob in the store with the bytes of each, by its path below the git directory.
@@ -88,8 +88,8 @@ impl OperationFiles {
 /// What of git's operations was found in a repository.
 #[derive(Debug)]
 pub struct GitOperation {
-    /// merge, rebase, cherry-pick, revert or bisect, if one is in progress. Several at once are told
-    /// in this order, as `git status` does. A trap in the place of a mark is a mark.
+    /// merge, rebase, cherry-pick, revert or bisect, if one is in progress. Several at once are
+    /// told in this order, as `git status` does. A trap in the place of a mark is a mark.
     pub in_progress: Option<&'static str>,
     /// The bytes of the files, or why they cannot be had: a trap among them is
     /// [`RepositoryError::Hostile`], too many are [`RepositoryError::TooLarge`].
@@ -117,8 +117,8 @@ impl OperationContents {
         })
     }
 
-    /// The branches by full name that a rebase in progress moves at its end: the one that it was begun
-    /// on, and those that `--update-refs` takes along. HEAD names none of them meanwhile.
+    /// The branches by full name that a rebase in progress moves at its end: the one that it was
+    /// begun on, and those that `--update-refs` takes along. HEAD names none of them meanwhile.
     pub fn branches(&self) -> BTreeSet<String> {
         let heads = ["rebase-merge/head-name", "rebase-apply/head-name"];
         // Three lines for each: its name, where it was, and where it goes.
@@ -238,8 +238,8 @@ impl UserRepository {
     }
 }
 
-/// Whether a name in a directory of an operation is a file of it. A lock is nobody's state, and neither is
-/// what we make a lock of.
+/// Whether a name in a directory of an operation is a file of it. A lock is nobody's state, and
+/// neither is what we make a lock of.
 fn is_kept(name: &[u8]) -> bool {
     !matches!(name, b"." | b"..") && !name.ends_with(b".lock") && !name.starts_with(b"stillframe-")
 }

@@ -21,8 +21,8 @@ use crate::path::{RelPath, printable_bytes};
 pub enum Probe {
     /// No repository: git would say the same.
     None,
-    /// The workspace lies in a bare repository, at this path, or in the git directory of another one:
-    /// among a repository's own files, and in no work tree.
+    /// The workspace lies in a bare repository, at this path, or in the git directory of another
+    /// one: among a repository's own files, and in no work tree.
     Bare(PathBuf),
     /// A repository in a format that cannot be read.
     Unsupported {
@@ -67,8 +67,9 @@ pub fn probe(workspace_path: &Path) -> Result<Probe, RepositoryError> {
     Ok(Probe::None)
 }
 
-/// Whether `directory` is itself a git directory, by what git asks (`is_git_directory`): links count as
-/// what they lead to. It is not read any further, so whatever keeps it from being one is no error.
+/// Whether `directory` is itself a git directory, by what git asks (`is_git_directory`): links
+/// count as what they lead to. It is not read any further, so whatever keeps it from being one is
+/// no error.
 fn is_bare(directory: &Path) -> bool {
     // Most directories have none of these, and need not be opened (or may not).
     let has_directory =
@@ -292,8 +293,8 @@ impl Candidate {
     }
 }
 
-/// Files that git reads by name, wherever they lie in a repository without linked worktrees. A link,
-/// FIFO or device in their place is found before anything is read.
+/// Files that git reads by name, wherever they lie in a repository without linked worktrees. A
+/// link, FIFO or device in their place is found before anything is read.
 const TRAPS_IN_GIT_DIR: [&str; 4] = ["HEAD", "index", "config.worktree", "commondir"];
 
 const TRAPS_IN_COMMON_DIR: [&str; 10] = [
@@ -309,7 +310,8 @@ const TRAPS_IN_COMMON_DIR: [&str; 10] = [
     "refs/heads",
 ];
 
-/// What of the repository's format is not handled (`gitrepository-layout`, "repositoryformatversion").
+/// What of the repository's format is not handled (`gitrepository-layout`,
+/// "repositoryformatversion").
 fn unsupported_format(config: &Config) -> Option<String> {
     let version = config.get("core", "repositoryformatversion");
     let version = version.unwrap_or(b"0");

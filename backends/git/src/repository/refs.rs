@@ -13,7 +13,8 @@ const MAX_REFS: usize = 1_000_000;
 /// git itself nests them as deep as somebody names them; a name has at most 4096 bytes.
 const MAX_DEPTH: usize = 256;
 
-/// More stashes than these are not told, the oldest are left out: a snapshot of every run keeps them.
+/// More stashes than these are not told, the oldest are left out: a snapshot of every run keeps
+/// them.
 pub const MAX_STASHES: usize = 64;
 
 /// The log of thousands of stashes.
@@ -38,11 +39,11 @@ pub struct Stash {
 }
 
 impl UserRepository {
-    /// The refs below `directory` (such as `refs/tags`), loose or packed, with what each names. They are
-    /// those that all worktrees share.
+    /// The refs below `directory` (such as `refs/tags`), loose or packed, with what each names.
+    /// They are those that all worktrees share.
     ///
-    /// Left out are symbolic refs, those that hold no id, and names that git would not take or that are no
-    /// UTF-8. No link is followed: one in the place of a ref or of a directory is
+    /// Left out are symbolic refs, those that hold no id, and names that git would not take or that
+    /// are no UTF-8. No link is followed: one in the place of a ref or of a directory is
     /// [`RepositoryError::Hostile`].
     pub fn refs_below(
         &self,

@@ -8,7 +8,8 @@ use crate::ObjectId;
 /// A line for each commit: some 1,600,000 of them.
 pub const MAX_SHALLOW_BYTES: u64 = 64 << 20;
 
-/// The commits whose parents git does not look for (`shallow` in the common directory; gitrepository-layout).
+/// The commits whose parents git does not look for (`shallow` in the common directory;
+/// gitrepository-layout).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shallow(BTreeSet<ObjectId>);
 

@@ -1,5 +1,5 @@
-//! The trees of the repository, as far as a capture needs them: HEAD's at the workspace, and those that
-//! stand for a directory in a sparse index.
+//! The trees of the repository, as far as a capture needs them: HEAD's at the workspace, and those
+//! that stand for a directory in a sparse index.
 
 use std::collections::HashMap;
 
@@ -16,8 +16,8 @@ const MAX_COMMIT_BYTES: u64 = 64 * 1024 * 1024;
 /// A directory of several million names.
 const MAX_TREE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// How many entries the trees of one index may unfold to: a tree of ten levels can name each one below
-/// ten times.
+/// How many entries the trees of one index may unfold to: a tree of ten levels can name each one
+/// below ten times.
 const MAX_UNFOLDED_ENTRIES: u64 = 10_000_000;
 
 /// How many bytes the paths of these may have, and how many the trees themselves.
@@ -56,11 +56,12 @@ impl UserRepository {
         Ok(Some(tree_id))
     }
 
-    /// The files and links of a whole tree, by their paths below it; submodules are left out. Such a
-    /// tree stands for a directory in a sparse index.
+    /// The files and links of a whole tree, by their paths below it; submodules are left out. Such
+    /// a tree stands for a directory in a sparse index.
     ///
-    /// How much that would be is known before any of it is: each tree is read once, however often it is
-    /// named. [`RepositoryError::TooLarge`] if it is too much together with what `unfolded` knows of.
+    /// How much that would be is known before any of it is: each tree is read once, however often
+    /// it is named. [`RepositoryError::TooLarge`] if it is too much together with what `unfolded`
+    /// knows of.
     pub fn tree_files(
         &self,
         op: &Operation,

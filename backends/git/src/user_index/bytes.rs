@@ -11,8 +11,8 @@ const FLAG_LENGTH: usize = 0x0fff;
 const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
 const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
 
-/// The bytes of an index with these entries, which are in order, and no extension. It is a version 4 if
-/// `version` is, and else the oldest one that can hold them.
+/// The bytes of an index with these entries, which are in order, and no extension. It is a version
+/// 4 if `version` is, and else the oldest one that can hold them.
 pub fn serialize(version: u32, entries: &[IndexEntry]) -> Vec<u8> {
     let is_extended = |entry: &IndexEntry| entry.is_intent_to_add || entry.is_skip_worktree;
     let version = match version {
@@ -74,8 +74,8 @@ pub fn serialize(version: u32, entries: &[IndexEntry]) -> Vec<u8> {
     bytes
 }
 
-/// A number in the form that packs use for offsets: seven bits a byte, the high ones first, and one added
-/// at each step.
+/// A number in the form that packs use for offsets: seven bits a byte, the high ones first, and one
+/// added at each step.
 fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
     let mut digits = vec![(value & 0x7f) as u8];
     while value > 0x7f {

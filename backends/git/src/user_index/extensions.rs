@@ -69,7 +69,8 @@ fn extensions(index: &[u8]) -> Result<Vec<Extension<'_>>, IndexError> {
     Ok(found)
 }
 
-/// Of each directory a name, a NUL, how many entries and directories it has, and unless it was changed its id.
+/// Of each directory a name, a NUL, how many entries and directories it has, and unless it was
+/// changed its id.
 fn trees(mut rest: &[u8]) -> Option<Vec<ObjectId>> {
     let mut ids = Vec::new();
     while !rest.is_empty() {

@@ -83,8 +83,8 @@ impl IndexBytes {
     }
 }
 
-/// Brings the cache into agreement with the user's index, if that is another than last time, and keeps
-/// its bytes in the store. Answers whether it was.
+/// Brings the cache into agreement with the user's index, if that is another than last time, and
+/// keeps its bytes in the store. Answers whether it was.
 fn read_index(
     op: &Operation,
     repository: &UserRepository,
@@ -178,8 +178,8 @@ fn agree(
     Ok(id)
 }
 
-/// Puts the bytes of the index into the pack, unless the store has them; answers with their id. `None`:
-/// the index has not as many of them as it had.
+/// Puts the bytes of the index into the pack, unless the store has them; answers with their id.
+/// `None`: the index has not as many of them as it had.
 fn keep_index(
     op: &Operation,
     file: &IndexFile<'_>,

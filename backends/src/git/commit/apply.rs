@@ -195,8 +195,8 @@ impl Hand<'_> {
         )?)
     }
 
-    /// Makes sure that what the commit adds is there: between its preparation and a recovery somebody may have
-    /// collected what nothing named yet.
+    /// Makes sure that what the commit adds is there: between its preparation and a recovery
+    /// somebody may have collected what nothing named yet.
     fn check_blobs(&self, op: &Operation, changes: &[TreeChange]) -> Result<(), CommitError> {
         let sides = changes.iter().filter_map(|change| change.new);
         let ids: Vec<ObjectId> = sides
@@ -280,7 +280,8 @@ impl Hand<'_> {
         }
     }
 
-    /// Adds a line to the reflogs of the ref and of HEAD, where git would, unless a crash came after that.
+    /// Adds a line to the reflogs of the ref and of HEAD, where git would, unless a crash came
+    /// after that.
     fn log(&self, op: &Operation, head_names: HeadNames) {
         let sound = self.sound;
         let missing = match self.settings.get("core", "logallrefupdates") {

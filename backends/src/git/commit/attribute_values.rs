@@ -1,7 +1,7 @@
 //! The attributes of paths, as git finds them when it takes files in (gitattributes(5)).
 //!
-//! [`attributes`](crate::git::attributes) answers with care what may be asked for; here it is said exactly
-//! what is.
+//! [`attributes`](crate::git::attributes) answers with care what may be asked for; here it is said
+//! exactly what is.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -42,7 +42,8 @@ impl AttributeValues {
         self.0.get(name)
     }
 
-    /// Adds what a line gives that no stronger one gave, the last first, with what macros stand for.
+    /// Adds what a line gives that no stronger one gave, the last first, with what macros stand
+    /// for.
     fn fill(&mut self, given: &Given, macros: &HashMap<Name, Given>) {
         let mut waiting = vec![(Rc::clone(given), given.len())];
         while let Some((given, left)) = waiting.pop() {
@@ -227,8 +228,8 @@ impl<'a> AttributeFinder<'a> {
         Ok(lines)
     }
 
-    /// What macros stand for. Only the files outside of the work tree and the one at its top define any; the
-    /// strongest file counts, and in it the last line.
+    /// What macros stand for. Only the files outside of the work tree and the one at its top define
+    /// any; the strongest file counts, and in it the last line.
     fn macros(&mut self) -> Result<Rc<HashMap<Name, Given>>, crate::commit::CommitError> {
         if let Some(macros) = &self.macros {
             return Ok(Rc::clone(macros));

@@ -1,4 +1,5 @@
-//! The blobs that a commit needs and the repository may lack: what they are made of, and writing them.
+//! The blobs that a commit needs and the repository may lack: what they are made of, and writing
+//! them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -44,8 +45,8 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// The blob that git would store for the file at `path`, from the top of the work tree, that has the
-    /// bytes `raw`. `index_id` is the blob that the index has for it.
+    /// The blob that git would store for the file at `path`, from the top of the work tree, that
+    /// has the bytes `raw`. `index_id` is the blob that the index has for it.
     pub(super) fn converted(
         &self,
         path: &RelPath,
@@ -85,8 +86,8 @@ impl Contents<'_> {
         Ok((id, source))
     }
 
-    /// Whether the index has a text with CRLF for a path: then git leaves the line ends of the file alone
-    /// where it would have guessed.
+    /// Whether the index has a text with CRLF for a path: then git leaves the line ends of the file
+    /// alone where it would have guessed.
     fn is_text_with_crlf(&self, index_id: Option<ObjectId>) -> Result<bool, CommitError> {
         let Some(id) = index_id else {
             return Ok(false);

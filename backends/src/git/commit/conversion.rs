@@ -1,5 +1,6 @@
-//! What git makes of a file's bytes before it stores them, where no program is needed for that: line ends,
-//! and `$Id$`. The rules are those of gitattributes(5), "text" and "ident", and of `core.autocrlf`.
+//! What git makes of a file's bytes before it stores them, where no program is needed for that:
+//! line ends, and `$Id$`. The rules are those of gitattributes(5), "text" and "ident", and of
+//! `core.autocrlf`.
 
 use std::borrow::Cow;
 
@@ -53,8 +54,8 @@ impl Conversion {
         self.lines == LineEnds::AsIs && !self.is_ident && self.unsupported.is_none()
     }
 
-    /// What git stores for `bytes`. `has_crlf` says whether what git has for the path now is a text with
-    /// CRLF; it is asked only where that matters.
+    /// What git stores for `bytes`. `has_crlf` says whether what git has for the path now is a text
+    /// with CRLF; it is asked only where that matters.
     pub(super) fn to_git<'b, E>(
         &self,
         bytes: &'b [u8],
@@ -119,8 +120,8 @@ fn contains_crlf(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|pair| pair == b"\r\n")
 }
 
-/// Whether git takes the bytes for text: there is no NUL and no lone CR, and not more than one odd byte for
-/// 128 others.
+/// Whether git takes the bytes for text: there is no NUL and no lone CR, and not more than one odd
+/// byte for 128 others.
 fn is_text(bytes: &[u8]) -> bool {
     let (mut printable, mut odd) = (0_usize, 0_usize);
     for (at, byte) in bytes.iter().enumerate() {

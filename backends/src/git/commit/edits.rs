@@ -119,8 +119,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.convert_what_git_looks_at(head, stored)
     }
 
-    /// Takes files that HEAD has byte for byte as the attributes ask for them, where git would look into them: it
-    /// would store them so, and call them changed until it has.
+    /// Takes files that HEAD has byte for byte as the attributes ask for them, where git would look
+    /// into them: it would store them so, and call them changed until it has.
     fn convert_what_git_looks_at(
         &mut self,
         head: Option<ObjectId>,
@@ -169,7 +169,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(())
     }
 
-    /// Whether any file could be stored otherwise than it is on disk. It is cheap to know that none is.
+    /// Whether any file could be stored otherwise than it is on disk. It is cheap to know that none
+    /// is.
     fn may_convert(&self) -> bool {
         let names_some = |path: &RelPath| path.name() == b".gitattributes";
         let mut staged = self.sources.staged.files();
@@ -302,8 +303,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         if omission.reason != OmissionReason::Ignored || !self.sources.staged.is_there() {
             return true;
         }
-        // No rule ignores what the index has: it is gone, or something hides it. What it has not was taken
-        // out of it, and git would commit that.
+        // No rule ignores what the index has: it is gone, or something hides it. What it has not
+        // was taken out of it, and git would commit that.
         self.sources.staged.at(full).is_some() && self.sources.root.lstat(path).is_ok()
     }
 
@@ -357,8 +358,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(())
     }
 
-    /// The kind that git gives a file which the index has as `was`, where the configuration says that the
-    /// file system keeps no executable bits, or no links.
+    /// The kind that git gives a file which the index has as `was`, where the configuration says
+    /// that the file system keeps no executable bits, or no links.
     fn kind_of(&self, kind: EntryKind, was: Option<EntryKind>) -> EntryKind {
         let is_off = |key| self.sources.settings.is_on("core", key) == Some(false);
         match (kind, was) {

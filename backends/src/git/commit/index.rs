@@ -1,4 +1,5 @@
-//! The user's index after a commit: at the paths that the commit changed it has what the commit has.
+//! The user's index after a commit: at the paths that the commit changed it has what the commit
+//! has.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -40,8 +41,8 @@ pub(super) struct Follow<'a> {
 impl Follow<'_> {
     /// The entries that the index gets; `None` if it stays as it is.
     ///
-    /// An entry that somebody else has set since stays, and so does one in a conflict or outside of a sparse
-    /// checkout.
+    /// An entry that somebody else has set since stays, and so does one in a conflict or outside of
+    /// a sparse checkout.
     pub(super) fn updated(
         &self,
         index: Option<UserIndex>,
@@ -98,8 +99,8 @@ impl Follow<'_> {
         Ok(is_changed.then(|| (version, entries.0.into_values().flatten().collect())))
     }
 
-    /// What was staged and is not on disk any more was not to be committed: it goes, though the commit changes
-    /// nothing at its path.
+    /// What was staged and is not on disk any more was not to be committed: it goes, though the
+    /// commit changes nothing at its path.
     fn forget_what_is_gone(
         &self,
         entries: &mut Entries,
@@ -147,9 +148,9 @@ impl Follow<'_> {
         is_changed
     }
 
-    /// An index tells by its own time which files may have been changed since without their stat data showing
-    /// it (git's Documentation/technical/racy-git). With a later time that is lost, so what it doubted is
-    /// looked at now, or by git.
+    /// An index tells by its own time which files may have been changed since without their stat
+    /// data showing it (git's Documentation/technical/racy-git). With a later time that is lost, so
+    /// what it doubted is looked at now, or by git.
     fn doubt_what_may_have_changed(&self, entries: &mut Entries) {
         for (path, staged) in &mut entries.0 {
             for entry in staged {
@@ -166,8 +167,8 @@ impl Follow<'_> {
         self.paths.is_empty() || self.paths.iter().any(|path| below.starts_with(path))
     }
 
-    /// The stat data of a file or link that is on disk, byte for byte, as committed. Without them git looks
-    /// for itself.
+    /// The stat data of a file or link that is on disk, byte for byte, as committed. Without them
+    /// git looks for itself.
     fn stat(&self, path: &RelPath, (mode, id): Side) -> Option<IndexStat> {
         let kind = EntryKind::from_git_mode(mode).filter(|_| mode != MODE_SUBMODULE)?;
         let below = within(path, self.scope)?;

@@ -8,8 +8,9 @@ use crate::git::repository::Settings;
 const GITS_OWN: [&str; 2] = ["Signed-off-by: ", "(cherry picked from commit "];
 
 impl CommitRequest {
-    /// The whole message that is asked for, as [`CommitIntent::message`](crate::CommitIntent::message) has it: without
-    /// superfluous blanks, with its trailers, and with a line end.
+    /// The whole message that is asked for, as
+    /// [`CommitIntent::message`](crate::CommitIntent::message) has it: without superfluous blanks,
+    /// with its trailers, and with a line end.
     ///
     /// # Errors
     ///
@@ -67,7 +68,8 @@ pub(super) fn subject(message: &str) -> String {
     first.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Blanks at the end of lines go, and so do empty lines around the text and all but one of those in it.
+/// Blanks at the end of lines go, and so do empty lines around the text and all but one of those in
+/// it.
 fn cleaned(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len() + 1);
     let mut is_after_gap = false;
@@ -88,8 +90,8 @@ fn cleaned(text: &str) -> String {
 
 /// The last paragraph of a message, if it is a block of trailers. The first one never is.
 ///
-/// As git has it: all lines are trailers or go on with one; or git wrote one of them, and a quarter of the
-/// lines are trailers.
+/// As git has it: all lines are trailers or go on with one; or git wrote one of them, and a quarter
+/// of the lines are trailers.
 fn trailer_block(message: &str) -> Option<&str> {
     let body = message.trim_end_matches('\n');
     let (_, block) = body.rsplit_once("\n\n")?;

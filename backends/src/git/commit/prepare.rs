@@ -34,7 +34,8 @@ const MAX_ATTRIBUTES_BYTES: u64 = 1 << 20;
 /// What says where the user's own configuration lies.
 pub(in crate::git) type Environment<'e> = dyn Fn(&str) -> Option<OsString> + 'e;
 
-/// See [`Backend::prepare_commit`](crate::Backend::prepare_commit). `record` is that of the snapshot.
+/// See [`Backend::prepare_commit`](crate::Backend::prepare_commit). `record` is that of the
+/// snapshot.
 pub(in crate::git) fn prepare(
     op: &Operation,
     workspace: &LockedWorkspace,
@@ -137,8 +138,8 @@ struct Decision<'a> {
 }
 
 impl Decision<'_> {
-    /// The tree of the commit: `base`, that of HEAD, with what was captured. All of it is in the repository
-    /// then.
+    /// The tree of the commit: `base`, that of HEAD, with what was captured. All of it is in the
+    /// repository then.
     fn tree(&self, op: &Operation, head: &Head, base: ObjectId) -> Result<ObjectId, CommitError> {
         let root = self.workspace.root()?;
         let packs = self.store.reader_set()?;
@@ -206,7 +207,8 @@ impl Decision<'_> {
         Ok(made.id)
     }
 
-    /// The attribute file of a directory of the work tree: the captured one, or else that of the index.
+    /// The attribute file of a directory of the work tree: the captured one, or else that of the
+    /// index.
     fn attribute_file(
         &self,
         op: &Operation,

@@ -13,12 +13,12 @@ use crate::operation::Operation;
 /// How many commits are looked at, from a ref backwards.
 const MAX_COMMITS: usize = 100_000;
 
-/// By so many seconds a commit may be dated before its parent: clocks differ. What is older was hardly made
-/// after the intent, unless somebody set a clock back.
+/// By so many seconds a commit may be dated before its parent: clocks differ. What is older was
+/// hardly made after the intent, unless somebody set a clock back.
 const MAX_CLOCK_SKEW: i64 = 24 * 60 * 60;
 
-/// How many of the commits that are looked at may be older than that: more than a person makes while a clock
-/// is wrong, and far less than a history that is not the intent's has.
+/// How many of the commits that are looked at may be older than that: more than a person makes
+/// while a clock is wrong, and far less than a history that is not the intent's has.
 const MAX_OLD_COMMITS: usize = 10_000;
 
 /// What became of an intent.
@@ -26,7 +26,8 @@ const MAX_OLD_COMMITS: usize = 10_000;
 pub(super) enum Settled {
     /// The ref is at the parent.
     Open,
-    /// The ref is at this commit, or has gone on from it: that of the intent, or the same one made again.
+    /// The ref is at this commit, or has gone on from it: that of the intent, or the same one made
+    /// again.
     InPlace(ObjectId),
     /// The ref is somewhere else.
     Elsewhere,

@@ -85,8 +85,8 @@ impl Staged {
             .is_some_and(|entry| entry.path.as_bytes().starts_with(&first))
     }
 
-    /// The entry of a file or link that is on disk as git last saw it, going by its stat data: git would not
-    /// look into it. `below` is the path below the workspace.
+    /// The entry of a file or link that is on disk as git last saw it, going by its stat data: git
+    /// would not look into it. `below` is the path below the workspace.
     pub(super) fn clean(
         &self,
         root: &Root,
@@ -96,8 +96,8 @@ impl Staged {
         self.clean_before(root, path, below, self.modified_ns)
     }
 
-    /// Whether git may look into a file or link that is on disk. Not every git goes by fractions of a second: it
-    /// does so with what was written in the second of the index.
+    /// Whether git may look into a file or link that is on disk. Not every git goes by fractions of
+    /// a second: it does so with what was written in the second of the index.
     pub(super) fn may_be_looked_into(&self, root: &Root, path: &RelPath, below: &RelPath) -> bool {
         let second = begin_of_second(self.modified_ns);
         self.clean_before(root, path, below, second).is_none()

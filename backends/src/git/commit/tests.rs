@@ -186,7 +186,8 @@ impl Story {
         self.git(&["status", "--porcelain"])
     }
 
-    /// What `git add --all` and `git commit` make of a copy of everything; `None`: there is nothing to commit.
+    /// What `git add --all` and `git commit` make of a copy of everything; `None`: there is nothing
+    /// to commit.
     fn tree_of_git(&self) -> Option<String> {
         let copy = self.git.beside("copy");
         fs::create_dir(&copy).unwrap();
@@ -265,7 +266,8 @@ impl Story {
     }
 }
 
-/// The names of all refs of the repository at `path`, from `git for-each-ref` and from `git branch`.
+/// The names of all refs of the repository at `path`, from `git for-each-ref` and from `git
+/// branch`.
 fn refs_of(path: &Path) -> Vec<String> {
     let names = |args: &[&str]| -> Vec<String> {
         let listed = Command::new("git")

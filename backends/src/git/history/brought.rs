@@ -26,8 +26,8 @@ pub(super) struct Brought {
 }
 
 impl Brought {
-    /// Finds it. `None`: the trees are too many or too large, or one is no tree that git would take. One that is not
-    /// there is [`RepositoryError::MissingObject`].
+    /// Finds it. `None`: the trees are too many or too large, or one is no tree that git would
+    /// take. One that is not there is [`RepositoryError::MissingObject`].
     pub(super) fn by(
         op: &Operation,
         past: &Past<'_>,

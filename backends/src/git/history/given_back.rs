@@ -32,11 +32,11 @@ pub(in crate::git) enum Giving {
     Foreseen,
 }
 
-/// Gives a repository the commits of a list that it has lost, with all that they brought; answers with what the
-/// store has not either.
+/// Gives a repository the commits of a list that it has lost, with all that they brought; answers
+/// with what the store has not either.
 ///
-/// An object more changes nothing that anybody sees. A commit comes after all that it names, so that one which
-/// is there needs nothing more after a crash.
+/// An object more changes nothing that anybody sees. A commit comes after all that it names, so
+/// that one which is there needs nothing more after a crash.
 pub(in crate::git) fn give_back(
     op: &Operation,
     common_dir: &Path,

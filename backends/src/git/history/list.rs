@@ -1,4 +1,5 @@
-//! What is written down of the commits that are kept: the list of them, and each with its trees in a bundle.
+//! What is written down of the commits that are kept: the list of them, and each with its trees in
+//! a bundle.
 
 use std::collections::HashMap;
 
@@ -21,8 +22,8 @@ pub(in crate::git) struct KeptCommit {
     pub(super) bytes: u64,
     /// The content that it brought, sorted.
     pub(super) blobs: Vec<ObjectId>,
-    /// The content that it brought and that is not kept, sorted: it was purged and the repository has it, or it
-    /// could not be had.
+    /// The content that it brought and that is not kept, sorted: it was purged and the repository
+    /// has it, or it could not be had.
     pub(super) absent: Vec<ObjectId>,
 }
 
@@ -57,7 +58,8 @@ pub(in crate::git) struct List {
     pub(in crate::git) commits: Vec<KeptCommit>,
     /// What comes before them and is not kept: without these, history has a gap.
     pub(in crate::git) bases: Vec<ObjectId>,
-    /// Those of them at which a shallow clone ended: unless `.git/shallow` names them, history has a gap.
+    /// Those of them at which a shallow clone ended: unless `.git/shallow` names them, history has
+    /// a gap.
     pub(in crate::git) ends: Vec<ObjectId>,
     /// The first that there was no room for, or that cannot be read.
     pub(super) rest: Option<ObjectId>,
@@ -87,8 +89,8 @@ impl List {
                 text.push_str(&format!("purged {blob}\n"));
             }
         }
-        // An end is a base that is itself one of the commits. Whoever knows of no ends takes it for lost where it has
-        // to be given back, and leaves the branch.
+        // An end is a base that is itself one of the commits. Whoever knows of no ends takes it for
+        // lost where it has to be given back, and leaves the branch.
         let bases = self.bases.iter().chain(&self.ends);
         let bases = bases.map(|id| format!("base {id}\n"));
         let rest = self.rest.iter().map(|id| format!("rest {id}\n"));
@@ -135,8 +137,8 @@ impl List {
         self.commits.iter().any(|kept| kept.id == *commit)
     }
 
-    /// What history would lack if its commits were given back to a repository that has no more than this, and of
-    /// these commits also the parents (`goes_on`).
+    /// What history would lack if its commits were given back to a repository that has no more than
+    /// this, and of these commits also the parents (`goes_on`).
     pub(in crate::git) fn gap(
         &self,
         has: &dyn Fn(&ObjectId) -> bool,

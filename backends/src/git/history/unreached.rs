@@ -10,13 +10,13 @@ use crate::operation::Operation;
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
 
-/// Clocks go wrong: so many that seem to be older than all that were found are looked at all the same. git does
-/// so too (`SLOP` in its revision.c).
+/// Clocks go wrong: so many that seem to be older than all that were found are looked at all the
+/// same. git does so too (`SLOP` in its revision.c).
 const MAX_OLDER: usize = 16;
 
-/// So many other refs are followed, in the order of their names: branches come first, then those of remotes.
-/// Beyond them one counts where it names a commit of the branch itself. A tag that is an object of its own is not
-/// followed.
+/// So many other refs are followed, in the order of their names: branches come first, then those of
+/// remotes. Beyond them one counts where it names a commit of the branch itself. A tag that is an
+/// object of its own is not followed.
 const MAX_FOLLOWED: usize = 200;
 
 /// A commit, as far as history is concerned.
@@ -60,7 +60,8 @@ impl Commit {
     }
 }
 
-/// The commits of a repository, as git goes through them: where a shallow clone ends they have no parents.
+/// The commits of a repository, as git goes through them: where a shallow clone ends they have no
+/// parents.
 pub(super) struct Past<'a> {
     pub(super) op: &'a Operation,
     pub(super) repository: &'a UserRepository,
@@ -105,7 +106,8 @@ impl<'a> Past<'a> {
 pub(super) struct Reach {
     /// The most commits that only the one ref reaches.
     pub(super) own: usize,
-    /// So many commits are looked at to find what other refs reach. Beyond them one counts as not reached.
+    /// So many commits are looked at to find what other refs reach. Beyond them one counts as not
+    /// reached.
     pub(super) looked_at: usize,
 }
 
@@ -151,7 +153,8 @@ pub(super) fn unreached(
     let (mut looked_at, mut older) = (0, 0);
     while let Some(&(time, id)) = walk.queue.peek() {
         op.check()?;
-        // What another ref reaches from a commit as old as those that were found may be one of them.
+        // What another ref reaches from a commit as old as those that were found may be one of
+        // them.
         let is_found = walk.mine == 0 || own.len() > limit;
         older = if is_found && time < oldest {
             older + 1

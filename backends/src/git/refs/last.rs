@@ -1,10 +1,11 @@
-//! What is known of the ref that was made last, so that who makes the next one, or asks how many there are, need not
-//! look at all of them.
+//! What is known of the ref that was made last, so that who makes the next one, or asks how many
+//! there are, need not look at all of them.
 //!
-//! A file beside the refs has it. It is a shortcut that may be missing, and it counts only as long as nobody has
-//! published since, which the directory of the other shortcuts tells: something is made there for every ref, and
-//! before it. (Versions that know nothing of the file make it after.) A
-//! power cut may take what that directory had and leave the file, so nothing of it counts after the machine was started again.
+//! A file beside the refs has it. It is a shortcut that may be missing, and it counts only as long
+//! as nobody has published since, which the directory of the other shortcuts tells: something is
+//! made there for every ref, and before it. (Versions that know nothing of the file make it after.)
+//! A power cut may take what that directory had and leave the file, so nothing of it counts after
+//! the machine was started again.
 
 use std::fs;
 use std::io;
@@ -33,7 +34,8 @@ struct LastRef {
     count: u64,
     /// When the directory of shortcuts was last changed: its ctime, which nobody sets back.
     changed: (i64, i64),
-    /// Directories of refs that were synced with all above them, as which they were; the last one first.
+    /// Directories of refs that were synced with all above them, as which they were; the last one
+    /// first.
     synced: Vec<(String, Birth)>,
 }
 
@@ -54,15 +56,16 @@ impl Refs {
         Some(Newest { found, count })
     }
 
-    /// As what this directory of refs, by its name, was synced with all above it, as far as the file knows.
+    /// As what this directory of refs, by its name, was synced with all above it, as far as the
+    /// file knows.
     pub(super) fn noted_as_synced(&self, directory: &str) -> Option<Birth> {
         let synced = self.noted()?.synced.into_iter();
         let mut its = synced.filter(|(name, _)| name == directory);
         its.next().map(|(_, birth)| birth)
     }
 
-    /// Notes which ref was made last, after its shortcut was, where `before` is what was known when it was made. Best
-    /// effort.
+    /// Notes which ref was made last, after its shortcut was, where `before` is what was known when
+    /// it was made. Best effort.
     pub(crate) fn note_last(&self, op: &Operation, made: &SnapshotRef, before: Option<&Newest>) {
         // Whoever took the number that followed came right after.
         let follows = before.filter(|before| before.found.seq + 1 == made.seq);

@@ -94,8 +94,8 @@ impl Hand<'_> {
         self.put_operation_back(op, &git_dir, &git_path, &mut staged)
     }
 
-    /// The index with what it gets. It goes from what was seen to that or stays, and what somebody staged
-    /// meanwhile keeps HEAD and branch where they are, too.
+    /// The index with what it gets. It goes from what was seen to that or stays, and what somebody
+    /// staged meanwhile keeps HEAD and branch where they are, too.
     fn index<'i>(
         &self,
         planned: &'i IndexMove,
@@ -134,7 +134,8 @@ impl Hand<'_> {
         }
     }
 
-    /// Puts back the files of git's operations. Each goes from what was seen to what is wanted, or stays.
+    /// Puts back the files of git's operations. Each goes from what was seen to what is wanted, or
+    /// stays.
     fn put_operation_back(
         &self,
         op: &Operation,
@@ -209,11 +210,11 @@ impl Hand<'_> {
         Ok(fd)
     }
 
-    /// Removes what a crash of this operation left in the user's way, wherever it was at work. What is put
-    /// back now may end before it comes to that place.
+    /// Removes what a crash of this operation left in the user's way, wherever it was at work. What
+    /// is put back now may end before it comes to that place.
     ///
-    /// Best effort beside what is told of that. Where a file system has no hard links, a lock is known for
-    /// ours only by what it holds, so it stays.
+    /// Best effort beside what is told of that. Where a file system has no hard links, a lock is
+    /// known for ours only by what it holds, so it stays.
     pub(super) fn release_what_a_crash_left(&self, op: &Operation) {
         let tags = self.plan.tags.iter().map(|(name, _)| &**name);
         let branches = self.plan.branches.iter().map(|branch| &*branch.name);

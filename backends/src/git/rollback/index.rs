@@ -43,9 +43,10 @@ pub(super) enum IndexGoal {
 }
 
 impl IndexGoal {
-    /// Bytes that were last written at `modified_ns`, as far as that is known. By that time git knows which
-    /// entries stand for files that may have been changed since without their stat data showing it
-    /// (git's Documentation/technical/racy-git): with a later one it would take them for clean.
+    /// Bytes that were last written at `modified_ns`, as far as that is known. By that time git
+    /// knows which entries stand for files that may have been changed since without their stat data
+    /// showing it (git's Documentation/technical/racy-git): with a later one it would take them for
+    /// clean.
     pub(super) fn write(bytes: &[u8], modified_ns: Option<i64>) -> Self {
         Self::Write {
             bytes: bytes.len() as u64,

@@ -5,7 +5,8 @@ use crate::git::history::Lacking;
 use crate::git::lost::Lost;
 use crate::repository_changes::RepositoryProblem;
 
-/// What keeps HEAD and branches from going back to commits of which this is lacking, a problem for each kind of it.
+/// What keeps HEAD and branches from going back to commits of which this is lacking, a problem for
+/// each kind of it.
 pub(super) fn of_history(lacking: &Lacking) -> Vec<RepositoryProblem> {
     let (unread, gone) = by_obstacle(&lacking.content);
     let (unread_commits, gone_commits) = by_obstacle(&lacking.commits);

@@ -1,8 +1,8 @@
-//! Writing files of the user's repository under git's own locks: the whole new content in `<file>.lock`,
-//! which must not exist yet, then a rename.
+//! Writing files of the user's repository under git's own locks: the whole new content in
+//! `<file>.lock`, which must not exist yet, then a rename.
 //!
-//! A lock is a hard link to a file whose name has the id of the operation, so that after a crash our own
-//! is known from a foreign one.
+//! A lock is a hard link to a file whose name has the id of the operation, so that after a crash
+//! our own is known from a foreign one.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -43,8 +43,8 @@ pub(in crate::git) struct Locks<'a> {
 impl Locks<'_> {
     /// Takes away what a crash of this operation left in the user's way at `place`.
     ///
-    /// Best effort. Where a file system has no hard links, a lock is known for ours only by what it holds,
-    /// so it stays.
+    /// Best effort. Where a file system has no hard links, a lock is known for ours only by what it
+    /// holds, so it stays.
     pub(in crate::git) fn release_what_a_crash_left(&self, op: &Operation, place: &Place<'_>) {
         let lock = self.lock_of(place);
         if let Ok(Some(evidence)) = place.look(&lock.evidence) {
@@ -57,7 +57,8 @@ impl Locks<'_> {
     }
 
     fn lock_of(&self, place: &Place<'_>) -> Lock {
-        // In a directory with refs git takes every file for one, and packs it, unless its name ends so.
+        // In a directory with refs git takes every file for one, and packs it, unless its name ends
+        // so.
         let evidence =
             |of: &dyn Display| format!("stillframe-{}~{of}{LOCK_SUFFIX}", self.operation);
         let mut lock = Lock {
@@ -268,8 +269,8 @@ enum Held {
 /// A lock in the user's repository, and the file whose link it is.
 struct Lock {
     name: String,
-    /// Our own file, whose name has the operation's id. It is no lock of git's own: a ref's name never has a
-    /// tilde.
+    /// Our own file, whose name has the operation's id. It is no lock of git's own: a ref's name
+    /// never has a tilde.
     evidence: String,
 }
 

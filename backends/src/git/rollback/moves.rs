@@ -160,7 +160,8 @@ impl Moves {
         }
     }
 
-    /// The branches that come to be, with what they name: nothing, where HEAD names one without a commit.
+    /// The branches that come to be, with what they name: nothing, where HEAD names one without a
+    /// commit.
     pub(super) fn made(&self) -> impl Iterator<Item = (&str, Option<ObjectId>)> {
         let made = self.branches.iter();
         let made = made.filter(|branch| branch.from.is_none() && branch.to.is_some());

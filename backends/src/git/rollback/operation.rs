@@ -24,8 +24,8 @@ pub(super) struct FileMove {
     pub(super) bytes: u64,
 }
 
-/// What takes the files of git's operations from one state to another, in the order in which it is done:
-/// files go, directories go, directories come, files come.
+/// What takes the files of git's operations from one state to another, in the order in which it is
+/// done: files go, directories go, directories come, files come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OperationMove {
     pub(super) leaving: Vec<FileMove>,
@@ -101,8 +101,8 @@ pub(super) enum Decision {
         /// What is left as it is, and why.
         notes: Vec<RepositoryProblem>,
     },
-    /// Somebody went on with an operation since: HEAD, branch, index and its files belong together, and
-    /// all of them are kept.
+    /// Somebody went on with an operation since: HEAD, branch, index and its files belong together,
+    /// and all of them are kept.
     Kept(RepositoryProblem),
 }
 
@@ -115,9 +115,9 @@ impl Decision {
     }
 }
 
-/// Decides what becomes of them. Refuses where an operation is in progress that is neither the target's nor
-/// the run's, and where they are not as the run left them. What a run made of them never keeps its files
-/// from going back.
+/// Decides what becomes of them. Refuses where an operation is in progress that is neither the
+/// target's nor the run's, and where they are not as the run left them. What a run made of them
+/// never keeps its files from going back.
 ///
 /// `is_index_edited` says whether the index is another than `after` saw.
 pub(super) fn decide(
@@ -146,7 +146,8 @@ pub(super) fn decide(
         }
         (was, left, now) => {
             if let Some(operation) = strange {
-                // The run began it, and nobody knows what its files were: the rest goes back without it.
+                // The run began it, and nobody knows what its files were: the rest goes back
+                // without it.
                 return match found.in_progress == after.in_progress {
                     true => Ok(unknown(operation, now.as_ref().err())),
                     false => Err(in_progress(operation)),
@@ -232,8 +233,8 @@ fn left_alone(kind: ErrorKind, why: &str) -> RepositoryProblem {
     )
 }
 
-/// What is said of an operation of git's that was in progress at `before`, without its files being kept,
-/// and has ended since.
+/// What is said of an operation of git's that was in progress at `before`, without its files being
+/// kept, and has ended since.
 fn ended_operation(
     request: &Request<'_>,
     found: &FoundRepository,

@@ -38,8 +38,8 @@ pub(in crate::git) enum Missing {
     LeftOut,
 }
 
-/// Adds `line` to the log of the ref `name`, below the directory that holds the ref. Best effort: the ref is
-/// what counts. A link is not followed.
+/// Adds `line` to the log of the ref `name`, below the directory that holds the ref. Best effort:
+/// the ref is what counts. A link is not followed.
 pub(in crate::git) fn add(
     op: &Operation,
     holder: BorrowedFd<'_>,
@@ -69,7 +69,8 @@ pub(in crate::git) fn add(
     }
 }
 
-/// Where the last line of the log of `name` says that the ref went; `None` if there is no such line.
+/// Where the last line of the log of `name` says that the ref went; `None` if there is no such
+/// line.
 pub(in crate::git) fn last(op: &Operation, holder: BorrowedFd<'_>, name: &str) -> Option<ObjectId> {
     let (above, leaf) = split(name);
     let logs = open_below(op, holder, &format!("logs/{above}"), Create::No).ok()??;

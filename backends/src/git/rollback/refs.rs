@@ -179,7 +179,8 @@ pub(in crate::git) fn find_packed(text: &[u8], name: &str) -> Option<ObjectId> {
     })
 }
 
-/// What the text of `packed-refs` names, each by an id and a name, but for names that are not UTF-8.
+/// What the text of `packed-refs` names, each by an id and a name, but for names that are not
+/// UTF-8.
 pub(super) fn packed_refs(text: &[u8]) -> impl Iterator<Item = (&str, &str)> {
     let lines = text.split(|b| *b == b'\n');
     lines.filter_map(|line| {

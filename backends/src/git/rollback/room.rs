@@ -124,8 +124,8 @@ impl Refs {
         Ok(files)
     }
 
-    /// What is in a directory, and whether it is one itself. No ref that is handled has a name that is not UTF-8: what
-    /// has one is as it is printed, and never gone into.
+    /// What is in a directory, and whether it is one itself. No ref that is handled has a name that
+    /// is not UTF-8: what has one is as it is printed, and never gone into.
     fn list(&self, directory: &OwnedFd, name: &str) -> Result<Vec<(String, bool)>, PutError> {
         let at = |operation| PathError::at(operation, self.path.join(name));
         let mut listed = Vec::new();
@@ -145,7 +145,8 @@ impl Refs {
         Ok(listed)
     }
 
-    /// Removes a directory where a ref is to be, if there is nothing in it but directories, as git does.
+    /// Removes a directory where a ref is to be, if there is nothing in it but directories, as git
+    /// does.
     ///
     /// Whatever comes into it meanwhile stays: then it cannot be removed.
     pub(super) fn make_room(
@@ -252,8 +253,9 @@ impl Room<'_> {
         message
     }
 
-    /// What makes room for `name`, makes it, and has HEAD name it if it is to: each if nobody has moved anything since, and
-    /// if what comes before it was done. `None`: there is something that no command of git's removes, or too much.
+    /// What makes room for `name`, makes it, and has HEAD name it if it is to: each if nobody has
+    /// moved anything since, and if what comes before it was done. `None`: there is something that
+    /// no command of git's removes, or too much.
     fn commands(
         &self,
         op: &Operation,

@@ -1,7 +1,7 @@
 //! The refs in the user's repository that keep the commits which restores left.
 //!
-//! They lie outside of `refs/tags/`, so that no push of branches or tags sends what a run committed and
-//! nobody has published. An earlier version kept them as tags, which are moved here.
+//! They lie outside of `refs/tags/`, so that no push of branches or tags sends what a run committed
+//! and nobody has published. An earlier version kept them as tags, which are moved here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,7 +74,8 @@ fn free_name(
     })
 }
 
-/// The stem that tags of an earlier version have where they are moved to; `None`: it is no name of theirs.
+/// The stem that tags of an earlier version have where they are moved to; `None`: it is no name of
+/// theirs.
 fn stem_of_earlier(tag: &str) -> Option<String> {
     let (run, number) = tag.strip_prefix(EARLIER_PREFIX)?.rsplit_once('-')?;
     let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
@@ -89,7 +90,8 @@ fn has_stem(name: &str, stem: &str) -> bool {
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// The refs of what an earlier version restored, by any one of its tags, and the commits that it may have kept.
+/// The refs of what an earlier version restored, by any one of its tags, and the commits that it
+/// may have kept.
 #[derive(Clone, Debug)]
 pub(in crate::git) struct Earlier {
     stem: String,
@@ -137,7 +139,8 @@ impl SafetyRefs {
 
     /// Moves those of `tags` that are `known`, and adds the names before and after to `moved`.
     ///
-    /// The new ref is there before the tag goes. What was interrupted is gone on with by the next call.
+    /// The new ref is there before the tag goes. What was interrupted is gone on with by the next
+    /// call.
     pub(in crate::git) fn move_here(
         &self,
         op: &Operation,
@@ -159,8 +162,8 @@ impl SafetyRefs {
         Ok(())
     }
 
-    /// Removes a ref that names this commit. One that is gone is fine; [`PutError::Moved`]: it names
-    /// something else by now, and was left.
+    /// Removes a ref that names this commit. One that is gone is fine; [`PutError::Moved`]: it
+    /// names something else by now, and was left.
     pub(in crate::git) fn remove(
         &self,
         op: &Operation,

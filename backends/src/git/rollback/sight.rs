@@ -1,7 +1,7 @@
 //! Which files git goes on to see though the index that comes leaves them out of the work tree.
 //!
-//! A sparse checkout sets a bit for what is not on disk, and git looks at no such file. One that somebody wrote
-//! meanwhile stays there: with the bit, nobody would hear of what is in it.
+//! A sparse checkout sets a bit for what is not on disk, and git looks at no such file. One that
+//! somebody wrote meanwhile stays there: with the bit, nobody would hear of what is in it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -20,9 +20,10 @@ pub(super) enum Sight {
     Hides(Vec<RelPath>),
 }
 
-/// Decides about the index `to`, which takes the place of `from`. Of `files`, which are on disk, git goes on to see
-/// those that it sees by `from`, with the stat data that `from` has: so it knows itself whether they were edited, and
-/// leaves out those that were not once the sparse checkout begins again.
+/// Decides about the index `to`, which takes the place of `from`. Of `files`, which are on disk,
+/// git goes on to see those that it sees by `from`, with the stat data that `from` has: so it knows
+/// itself whether they were edited, and leaves out those that were not once the sparse checkout
+/// begins again.
 pub(super) fn keep(from: Option<&[u8]>, to: &[u8], files: &BTreeSet<RelPath>) -> Sight {
     let from = from
         .and_then(parse)

@@ -22,8 +22,9 @@ const ASSUME_UNCHANGED: u16 = 0x8000;
 const SKIP_WORKTREE: u16 = 0x4000;
 const INTENT_TO_ADD: u16 = 0x2000;
 
-/// A digest of what an index stages, without stat data; `None` if that cannot be read from these bytes alone. It is
-/// the same whether or not git wrote the index as a sparse one, unless that has a directory in the place of its files.
+/// A digest of what an index stages, without stat data; `None` if that cannot be read from these
+/// bytes alone. It is the same whether or not git wrote the index as a sparse one, unless that has
+/// a directory in the place of its files.
 pub(crate) fn staging_digest(bytes: &[u8]) -> Option<[u8; 32]> {
     let no_shared_index = |_: &ObjectId| Err(IndexError::NotAnIndex);
     let index = user_index::parse(bytes, &mut { no_shared_index }).ok()?;
@@ -55,7 +56,8 @@ struct Staged {
     is_skipped: bool,
 }
 
-/// The content of these entries, each once. Content of one that is in a sparse checkout is in it, whatever else has it.
+/// The content of these entries, each once. Content of one that is in a sparse checkout is in it,
+/// whatever else has it.
 fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> {
     const GITLINK: u32 = 0o160_000;
     const TREE: u32 = 0o040_000;
@@ -73,8 +75,8 @@ fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> 
     content.into_values().collect()
 }
 
-/// What an index stages that the repository has not; none if it cannot be read. The shared index of a split one is beside
-/// the index of the work tree.
+/// What an index stages that the repository has not; none if it cannot be read. The shared index of
+/// a split one is beside the index of the work tree.
 fn lacking_objects(git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Staged> {
     let mut shared = |id: &ObjectId| shared_index(git_dir, id).ok_or(IndexError::NotAnIndex);
     let Ok(index) = user_index::parse(index, &mut shared) else {
@@ -93,8 +95,9 @@ fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
     read.ok().flatten()
 }
 
-/// Gives the repository the staged content that it has lost and the snapshot kept; answers with what it still lacks.
-/// What is out of a sparse checkout counts only if it is `purged`: a partial clone never had it.
+/// Gives the repository the staged content that it has lost and the snapshot kept; answers with
+/// what it still lacks. What is out of a sparse checkout counts only if it is `purged`: a partial
+/// clone never had it.
 ///
 /// An object more changes nothing that anybody sees, so it is written ahead of the intent: a crash
 /// leaves at most content that git's housekeeping removes.

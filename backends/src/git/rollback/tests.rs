@@ -1019,7 +1019,8 @@ fn set_modified(path: &Path, seconds: u64) {
     file.set_modified(time).unwrap();
 }
 
-// An index that came back had a later time than files that it had never seen, and git took them for clean
+// An index that came back had a later time than files that it had never seen, and git took them for
+// clean
 #[test]
 fn what_git_cannot_tell_by_times_it_still_looks_at_after_a_rollback() {
     let mut stage = repository();

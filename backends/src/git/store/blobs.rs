@@ -74,8 +74,8 @@ impl Store {
 }
 
 impl Blobs {
-    /// The blob, from the pack that was found to have it; `None` if it is not to be had there, or is
-    /// too large to be held.
+    /// The blob, from the pack that was found to have it; `None` if it is not to be had there, or
+    /// is too large to be held.
     fn packed(&self, id: &ObjectId) -> Option<Vec<u8>> {
         let place = self.places.get(id)?;
         let pack = &self.packs[place.pack as usize];

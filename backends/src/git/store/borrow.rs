@@ -51,12 +51,14 @@ pub(crate) struct Borrowed {
 }
 
 impl Store {
-    /// Makes sure of those of `wanted` that the user's repository has: whole packs where it has them
-    /// in packs, else single objects. `object_dirs` are its `objects` directory and its alternates.
+    /// Makes sure of those of `wanted` that the user's repository has: whole packs where it has
+    /// them in packs, else single objects. `object_dirs` are its `objects` directory and its
+    /// alternates.
     ///
-    /// What comes in is durable on `Ok`. Of a pack it is checked that its index fits it and that both
-    /// are whole; a loose object is read and hashed. Whatever is damaged, a link, or unreadable is
-    /// left alone, and its objects stay missing: the caller has their bytes in the worktree.
+    /// What comes in is durable on `Ok`. Of a pack it is checked that its index fits it and that
+    /// both are whole; a loose object is read and hashed. Whatever is damaged, a link, or
+    /// unreadable is left alone, and its objects stay missing: the caller has their bytes in the
+    /// worktree.
     pub(crate) fn borrow(
         &self,
         op: &Operation,
@@ -129,8 +131,8 @@ struct Source<'a> {
 }
 
 impl Borrowing<'_> {
-    /// Brings in the packs of `objects` that have something of what is missing, the largest first so
-    /// that there are few of them.
+    /// Brings in the packs of `objects` that have something of what is missing, the largest first
+    /// so that there are few of them.
     fn packs(&mut self, objects: &Path) -> Result<u64, StoreError> {
         let path = objects.join("pack");
         if self.missing.is_empty() {
@@ -198,8 +200,9 @@ impl Borrowing<'_> {
         Ok(has)
     }
 
-    /// Copies what is missing, `is_hit` says what of it, from a pack that has something else that was
-    /// purged. What is large stays missing: the worktree has it, and is not read into memory whole.
+    /// Copies what is missing, `is_hit` says what of it, from a pack that has something else that
+    /// was purged. What is large stays missing: the worktree has it, and is not read into memory
+    /// whole.
     fn copy_from(&mut self, index_path: &Path, is_hit: &[bool]) -> Result<(), StoreError> {
         let Ok(pack) = Pack::open(index_path) else {
             return Ok(());
@@ -240,8 +243,8 @@ impl Borrowing<'_> {
         let (pack_path, index_path) = (directory.join(pack.name), directory.join(index.name));
         let set = self.store.packs()?;
         if set.all().any(|p| p.index.path() == index_path) {
-            // Old versions of git name a pack by its objects, not by its bytes: it is another one. Or it
-            // is damaged, and as a link has no other bytes there than here.
+            // Old versions of git name a pack by its objects, not by its bytes: it is another one.
+            // Or it is damaged, and as a link has no other bytes there than here.
             return Ok(false);
         }
         // Leftovers of a crash, or a pack that was found broken: they are of no use to anybody.
@@ -298,7 +301,8 @@ impl Borrowing<'_> {
         Ok(came.len() as u64)
     }
 
-    /// Those of `shard`, ids with the same first byte, that are there; what came is added to `came`.
+    /// Those of `shard`, ids with the same first byte, that are there; what came is added to
+    /// `came`.
     fn loose_shard(
         &self,
         objects: BorrowedFd<'_>,
@@ -446,8 +450,8 @@ impl Store {
         self.came_in.lock().expect("no panic while it is held")
     }
 
-    /// Takes back what came in for a snapshot that was not published, as far as that can be done: what
-    /// stays is in nobody's way, and goes with the next collection.
+    /// Takes back what came in for a snapshot that was not published, as far as that can be done:
+    /// what stays is in nobody's way, and goes with the next collection.
     ///
     /// The caller holds the lock of the workspace, so nobody else has come to need it.
     pub(crate) fn take_back(&self, op: &Operation) {

@@ -26,12 +26,12 @@ const MAX_WASTED_BYTES: u64 = 64 << 10;
 const MAX_MERGED_BYTES: u64 = 32 << 20;
 
 impl Store {
-    /// Removes the packs and loose objects in which no ref needs anything, and rewrites our own packs
-    /// that [waste](OwnPack::is_wasteful) much, if there is room for that; merges them when they are many. Answers by how many
-    /// bytes [`Store::bytes`] fell.
+    /// Removes the packs and loose objects in which no ref needs anything, and rewrites our own
+    /// packs that [waste](OwnPack::is_wasteful) much, if there is room for that; merges them when
+    /// they are many. Answers by how many bytes [`Store::bytes`] fell.
     ///
-    /// The caller holds the lock of the workspace. What is needed stays readable throughout, also if
-    /// this is killed. If something that is needed is missing or damaged, nothing is removed.
+    /// The caller holds the lock of the workspace. What is needed stays readable throughout, also
+    /// if this is killed. If something that is needed is missing or damaged, nothing is removed.
     pub(crate) fn collect(&self, op: &Operation) -> Result<u64, StoreError> {
         let before = self.bytes()?;
         self.forget_vouched(op)?;
@@ -64,8 +64,8 @@ impl Store {
         Ok(before.saturating_sub(self.bytes()?))
     }
 
-    /// Every object that a ref needs, sorted and unique, what was purged among them. Files are not looked
-    /// for.
+    /// Every object that a ref needs, sorted and unique, what was purged among them. Files are not
+    /// looked for.
     pub(super) fn live(&self, op: &Operation) -> Result<Vec<ObjectId>, StoreError> {
         let mut live = HashSet::new();
         let mut trees = Vec::new();
@@ -187,8 +187,8 @@ impl Store {
         self.copy_together(op, &own)
     }
 
-    /// Writes what is kept of some packs into a new one, durably; answers with those that nothing is kept of
-    /// any more that the new one does not have.
+    /// Writes what is kept of some packs into a new one, durably; answers with those that nothing
+    /// is kept of any more that the new one does not have.
     pub(super) fn copy_together(
         &self,
         op: &Operation,
@@ -258,8 +258,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what interrupted work left behind. The lock of the workspace says that nobody else is
-    /// at work.
+    /// Removes what interrupted work left behind. The lock of the workspace says that nobody else
+    /// is at work.
     pub(crate) fn remove_temporaries(&self, op: &Operation) -> Result<(), StoreError> {
         let objects = self.git_dir.join("objects");
         let shards = list(&objects)?.into_iter().filter(|p| p.is_dir());
@@ -320,8 +320,9 @@ struct Kept {
 }
 
 impl<'a> OwnPack<'a> {
-    /// Whether a new pack of what is kept is worth its writing. In one of those that captures have merged much
-    /// may be kept beside what one forgotten snapshot had, so a sixteenth is worth it there; the copy is a small one.
+    /// Whether a new pack of what is kept is worth its writing. In one of those that captures have
+    /// merged much may be kept beside what one forgotten snapshot had, so a sixteenth is worth it
+    /// there; the copy is a small one.
     fn is_wasteful(&self) -> bool {
         let wasted = self.bytes - self.needed_bytes;
         let is_small = self.needed_bytes <= MAX_MERGED_BYTES;
@@ -329,9 +330,9 @@ impl<'a> OwnPack<'a> {
             || (is_small && wasted > MAX_WASTED_BYTES.max(self.bytes / 16))
     }
 
-    /// A pack, and those of its objects that are kept. `None` if it came from the user's repository. As long
-    /// as it has a second name there, it costs nothing, and a copy of a part would. Later its deltas show it:
-    /// they would grow.
+    /// A pack, and those of its objects that are kept. `None` if it came from the user's
+    /// repository. As long as it has a second name there, it costs nothing, and a copy of a part
+    /// would. Later its deltas show it: they would grow.
     pub(super) fn of(
         op: &Operation,
         pack: &'a Pack,

@@ -46,8 +46,8 @@ struct Found {
 }
 
 impl Store {
-    /// The staged blobs of the snapshot that was published last, sorted and unique: they were seen to be
-    /// there. None if it cannot be read.
+    /// The staged blobs of the snapshot that was published last, sorted and unique: they were seen
+    /// to be there. None if it cannot be read.
     pub(crate) fn last_published_staged(&self, op: &Operation) -> Vec<ObjectId> {
         let last_published = self.last_published(op);
         last_published.map_or_else(Vec::new, |last_published| last_published.staged.clone())
@@ -70,19 +70,20 @@ impl Store {
         }));
     }
 
-    /// Makes sure that everything of a new snapshot is there: `own` objects that nothing names yet, and
-    /// what `parts` names. `staged` is what the tree of the staged blobs does, sorted and unique, and
-    /// `named` what the tree of the workspace does, as far as the caller knows. Most of it is in
-    /// `new_pack`.
+    /// Makes sure that everything of a new snapshot is there: `own` objects that nothing names yet,
+    /// and what `parts` names. `staged` is what the tree of the staged blobs does, sorted and
+    /// unique, and `named` what the tree of the workspace does, as far as the caller knows. Most of
+    /// it is in `new_pack`.
     ///
-    /// What the last published snapshot names was seen to be there then. Of its tree that is believed of
-    /// subtrees at the same path, and if `named` goes on from it, of the staged blobs too.
+    /// What the last published snapshot names was seen to be there then. Of its tree that is
+    /// believed of subtrees at the same path, and if `named` goes on from it, of the staged blobs
+    /// too.
     ///
-    /// No tree is read of which it is known what it names. Its id was made of that, by a hash that finds
-    /// attacks on SHA-1, so that an object of this id names nothing else, and that all of the ids are
-    /// in the store is as complete as it gets. Whether the bytes of an object that was borrowed are in
-    /// order is looked at here for no blob, and then for no tree either: it is when they are read, and by
-    /// [`Store::verify`].
+    /// No tree is read of which it is known what it names. Its id was made of that, by a hash that
+    /// finds attacks on SHA-1, so that an object of this id names nothing else, and that all of the
+    /// ids are in the store is as complete as it gets. Whether the bytes of an object that was
+    /// borrowed are in order is looked at here for no blob, and then for no tree either: it is when
+    /// they are read, and by [`Store::verify`].
     pub(super) fn check_complete(
         &self,
         op: &Operation,
@@ -133,8 +134,8 @@ impl Store {
         }
     }
 
-    /// A snapshot that is known to be complete: the one that was published last, as far as this store
-    /// knows. `None` if there is none that can be read, which proves nothing.
+    /// A snapshot that is known to be complete: the one that was published last, as far as this
+    /// store knows. `None` if there is none that can be read, which proves nothing.
     fn last_published(&self, op: &Operation) -> Option<Arc<LastPublished>> {
         let mut held = self
             .last_published
@@ -168,8 +169,8 @@ impl Store {
         })
     }
 
-    /// Reads a tree and those below it, and adds the blobs that they name to `needed`. Subtrees that
-    /// `known` has at the same path are not looked into, and their blobs left out.
+    /// Reads a tree and those below it, and adds the blobs that they name to `needed`. Subtrees
+    /// that `known` has at the same path are not looked into, and their blobs left out.
     fn look_through(
         &self,
         op: &Operation,

@@ -1,5 +1,5 @@
-//! Merging small packs as captures go on, so that what one costs does not follow how many came before it:
-//! each makes a pack, and each looks at all of them.
+//! Merging small packs as captures go on, so that what one costs does not follow how many came
+//! before it: each makes a pack, and each looks at all of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::error::PathError;
 use crate::operation::Operation;
 use crate::store_error::StoreError;
 
-/// With more small packs than this some of them are merged. To look at one costs about ten microseconds, to
-/// merge some three syncs.
+/// With more small packs than this some of them are merged. To look at one costs about ten
+/// microseconds, to merge some three syncs.
 const MAX_SMALL_PACKS: usize = 50;
 /// A larger pack is no small one.
 const MAX_SMALL_BYTES: u64 = 8 << 20;
@@ -20,11 +20,11 @@ const MAX_SMALL_BYTES: u64 = 8 << 20;
 const MAX_COPIED_BYTES: u64 = 32 << 20;
 
 impl Store {
-    /// Merges small packs of our own into one if there are many. Best effort: what is not merged is read where
-    /// it is.
+    /// Merges small packs of our own into one if there are many. Best effort: what is not merged is
+    /// read where it is.
     ///
-    /// The caller holds the lock of the workspace. Everything stays readable throughout, also if this is
-    /// killed: what is removed is durable elsewhere, and no note relies on it any more.
+    /// The caller holds the lock of the workspace. Everything stays readable throughout, also if
+    /// this is killed: what is removed is durable elsewhere, and no note relies on it any more.
     pub(crate) fn merge_small_packs(&self, op: &Operation) {
         // Whoever needs what cannot be read meets it.
         let _ = self.try_merging(op);
@@ -86,9 +86,9 @@ impl Store {
     }
 }
 
-/// How many of the smallest are merged, by their sizes in ascending order: so that one that was merged is
-/// merged again only with as much as it has itself, and no byte is copied more often than the number of
-/// captures has digits in base two.
+/// How many of the smallest are merged, by their sizes in ascending order: so that one that was
+/// merged is merged again only with as much as it has itself, and no byte is copied more often than
+/// the number of captures has digits in base two.
 fn how_many(sizes: &[u64]) -> usize {
     let mut sum = 0;
     let mut number = 0;
@@ -113,7 +113,8 @@ mod tests {
     use crate::record::Record;
     use crate::trial;
 
-    /// A store with one small pack more than it should have. In memory, because it syncs hundreds of times.
+    /// A store with one small pack more than it should have. In memory, because it syncs hundreds
+    /// of times.
     fn crowded() -> (TestStore, Vec<Record>) {
         let test = TestStore::beside(TestRepository::in_memory());
         let publish = |n: usize| test.publish(&owner("s", "r"), &[("f", n.to_string())]);

@@ -94,8 +94,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Calls `visit` for each snapshot, oldest first, with the changes from the one before that could be
-    /// read. Those that cannot be read are named in `unreadable`.
+    /// Calls `visit` for each snapshot, oldest first, with the changes from the one before that
+    /// could be read. Those that cannot be read are named in `unreadable`.
     fn each_snapshot(
         &self,
         op: &Operation,
@@ -121,8 +121,8 @@ impl Store {
         Ok(())
     }
 
-    /// The files of the index that was kept with a snapshot, relative to the workspace. One that cannot
-    /// be parsed has none: nothing was kept for its sake.
+    /// The files of the index that was kept with a snapshot, relative to the workspace. One that
+    /// cannot be parsed has none: nothing was kept for its sake.
     fn indexed(
         &self,
         op: &Operation,
@@ -161,8 +161,8 @@ impl Store {
         Ok(indexed)
     }
 
-    /// The files of the commits that were kept with a snapshot, relative to the workspace, as far as each commit
-    /// brought them. What cannot be read has none: `verify` names it.
+    /// The files of the commits that were kept with a snapshot, relative to the workspace, as far
+    /// as each commit brought them. What cannot be read has none: `verify` names it.
     fn in_history(
         &self,
         op: &Operation,
@@ -205,8 +205,9 @@ impl Store {
         }
     }
 
-    /// Removes the bytes of everything that was purged: packs that have some of it go, after what else
-    /// is needed from them is in a pack of our own, whatever they are links of; so do loose objects.
+    /// Removes the bytes of everything that was purged: packs that have some of it go, after what
+    /// else is needed from them is in a pack of our own, whatever they are links of; so do loose
+    /// objects.
     ///
     /// May be repeated, and goes on where a kill ended it. What else is needed stays readable
     /// throughout, but for objects that are damaged: they go with their pack.
@@ -300,8 +301,8 @@ impl Store {
         Ok(())
     }
 
-    /// Looks at every object of the store, and names what was purged and is there, or cannot be ruled
-    /// out.
+    /// Looks at every object of the store, and names what was purged and is there, or cannot be
+    /// ruled out.
     pub(crate) fn prove_purged(
         &self,
         op: &Operation,

@@ -16,10 +16,12 @@ use crate::store_error::StoreError;
 /// How many packs are kept open, and how many indexes. What lies in others is read all the same.
 const MAX_OPEN_PACKS: usize = 64;
 
-/// Reads objects of a [`Store`] as [`Store::read`] does, at less cost for each. Threads may share it.
+/// Reads objects of a [`Store`] as [`Store::read`] does, at less cost for each. Threads may share
+/// it.
 ///
-/// An object is compared with its id by a plain SHA-1: that finds any damage. What an attack on SHA-1
-/// made is looked for where content comes in, and wherever content goes back into a workspace.
+/// An object is compared with its id by a plain SHA-1: that finds any damage. What an attack on
+/// SHA-1 made is looked for where content comes in, and wherever content goes back into a
+/// workspace.
 pub(crate) struct Reader<'s> {
     store: &'s Store,
     set: &'s PackSet,
@@ -56,8 +58,8 @@ impl Store {
 }
 
 impl Reader<'_> {
-    /// As [`Store::contains`], in these packs and the directories of loose objects that there were when
-    /// this was first asked.
+    /// As [`Store::contains`], in these packs and the directories of loose objects that there were
+    /// when this was first asked.
     pub(crate) fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
         for at in 0..self.set.packs.len() {
             if self.index(at).contains(id)? {

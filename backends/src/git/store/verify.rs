@@ -150,7 +150,8 @@ impl Verifying<'_> {
         Ok(Some(parts))
     }
 
-    /// What the record says of git's operations and refs has to be held by the commit, or a collection takes it.
+    /// What the record says of git's operations and refs has to be held by the commit, or a
+    /// collection takes it.
     fn operation(&mut self, op: &Operation, record: &Record, parts: &StoredParts) {
         let git = record.git.as_ref();
         let operation = git.and_then(|git| git.operation.as_ref());

@@ -1,10 +1,11 @@
 //! Which packs the cache of captures relies on, and whether they still are what they were.
 //!
-//! The cache says of an unchanged file that its content is in the store, and a capture believes it without a
-//! look. What it can afford is a look at each pack, and at the directories of loose objects: a pack that is
-//! gone, that has another size, or that was written to, and a loose object that is gone take the cache's word
-//! back, and then everything that the workspace or its repository still has is stored anew. Damage that leaves the times of a file as they were is found when something is read,
-//! and by [`Store::verify`].
+//! The cache says of an unchanged file that its content is in the store, and a capture believes it
+//! without a look. What it can afford is a look at each pack, and at the directories of loose
+//! objects: a pack that is gone, that has another size, or that was written to, and a loose object
+//! that is gone take the cache's word back, and then everything that the workspace or its
+//! repository still has is stored anew. Damage that leaves the times of a file as they were is
+//! found when something is read, and by [`Store::verify`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -26,9 +27,9 @@ use crate::worktree::shards;
 
 /// More than a hundred thousand packs.
 const MAX_FILE_BYTES: u64 = 32 << 20;
-/// A larger pack is not read for a new time alone. git gives a pack that the repository shares with the
-/// store the present time whenever it is asked to write an object that the pack has; to read this much
-/// costs about a tenth of a second.
+/// A larger pack is not read for a new time alone. git gives a pack that the repository shares with
+/// the store the present time whenever it is asked to write an object that the pack has; to read
+/// this much costs about a tenth of a second.
 const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// What is known of the packs of a store.
@@ -60,11 +61,11 @@ struct Stamp {
 }
 
 impl Store {
-    /// Whether every pack that was there when the last capture ended still is what it was. `false` also
-    /// if that is not known.
+    /// Whether every pack that was there when the last capture ended still is what it was. `false`
+    /// also if that is not known.
     ///
-    /// What lies in a pack that was damaged does not count as stored from here on; it is still read, as
-    /// far as it can be.
+    /// What lies in a pack that was damaged does not count as stored from here on; it is still
+    /// read, as far as it can be.
     pub(crate) fn is_vouched_for(&self, op: &Operation) -> Result<bool, StoreError> {
         let path = self.git_dir.join(VOUCHED_PACKS);
         let bytes = match durable::read(&path, MAX_FILE_BYTES) {
@@ -121,8 +122,8 @@ impl Store {
         Ok(is_vouched_for)
     }
 
-    /// Notes the packs that there are at the end of a capture. Best effort: what is not noted, the next
-    /// capture does not rely on.
+    /// Notes the packs that there are at the end of a capture. Best effort: what is not noted, the
+    /// next capture does not rely on.
     pub(crate) fn vouch(&self, op: &Operation) {
         if self.note_packs(op).is_err() {
             let _ = self.forget_vouched(op);
@@ -224,7 +225,8 @@ impl Listed {
         (self.pack, self.index) == (other.pack, other.index)
     }
 
-    /// Whether the two differ in nothing but what a touch changes, and it would cost too much to see.
+    /// Whether the two differ in nothing but what a touch changes, and it would cost too much to
+    /// see.
     fn may_be_same(&self, other: &Self) -> bool {
         let sizes = |listed: &Self| (listed.pack.bytes, listed.index.bytes);
         sizes(self) == sizes(other)
@@ -280,8 +282,8 @@ fn loose_line(stamp: &str) -> String {
     format!("{LOOSE}{stamp}\n")
 }
 
-/// What the file says of packs, and of loose objects; `None` unless all of it can be read. Of one thing the
-/// last line counts.
+/// What the file says of packs, and of loose objects; `None` unless all of it can be read. Of one
+/// thing the last line counts.
 fn parse(bytes: &[u8]) -> Option<(BTreeMap<String, Listed>, String)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut listed = BTreeMap::new();

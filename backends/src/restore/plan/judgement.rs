@@ -6,8 +6,8 @@ use crate::path::RelPath;
 use crate::restore::SkipReason;
 use crate::tree::{Change, EntryKind};
 
-/// What became of a path after the operation that an undo takes back. What is not taken back has the reason
-/// for that.
+/// What became of a path after the operation that an undo takes back. What is not taken back has
+/// the reason for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     /// It is as the operation left it.
@@ -43,9 +43,9 @@ impl Judgement {
     }
 }
 
-/// Whether what the operation left in the place of something that is put back was too large to be captured then, is
-/// captured by now, has that size, and was not changed since. As far as anybody can tell it is that; and the guard has
-/// all of it.
+/// Whether what the operation left in the place of something that is put back was too large to be
+/// captured then, is captured by now, has that size, and was not changed since. As far as anybody
+/// can tell it is that; and the guard has all of it.
 fn is_what_was_too_large(change: &Change, undo: Undone<'_>) -> bool {
     let path = &change.path;
     let is_file = change
@@ -58,11 +58,11 @@ fn is_what_was_too_large(change: &Change, undo: Undone<'_>) -> bool {
         && undo.sizes.get(path) == Some(&Size::Same)
 }
 
-/// Why a path stays as it is, of which nobody knows that it is as the operation left it. `is_there`: whether
-/// something was captured there now.
+/// Why a path stays as it is, of which nobody knows that it is as the operation left it.
+/// `is_there`: whether something was captured there now.
 ///
-/// Somebody edited it if both captures saw it, or if kind, size or times tell. Otherwise the reason is why it was
-/// not seen: who did not see a file cannot say that it is another one.
+/// Somebody edited it if both captures saw it, or if kind, size or times tell. Otherwise the reason
+/// is why it was not seen: who did not see a file cannot say that it is another one.
 pub(super) fn reason_to_keep(
     path: &RelPath,
     is_there: bool,

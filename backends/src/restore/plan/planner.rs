@@ -94,8 +94,8 @@ impl<'a, 'q> Planner<'a, 'q> {
     }
 
     /// Repositories that came since the goal was captured are kept whole: their objects are in no
-    /// snapshot, and their files alone would be of little use. Where the directory was there before,
-    /// what the goal captured in it is put back all the same.
+    /// snapshot, and their files alone would be of little use. Where the directory was there
+    /// before, what the goal captured in it is put back all the same.
     fn find_nested_repositories(&mut self) {
         let question = self.question;
         let mut found = Vec::new();
@@ -172,7 +172,8 @@ impl<'a, 'q> Planner<'a, 'q> {
         wanted
     }
 
-    /// Takes the operation back in a file that was edited since, and keeps the edits, if both are possible.
+    /// Takes the operation back in a file that was edited since, and keeps the edits, if both are
+    /// possible.
     fn merge(&mut self, change: &Change, undo: Undone<'_>) -> bool {
         match undo.merges.get(&change.path) {
             None => false,
@@ -219,7 +220,8 @@ impl<'a, 'q> Planner<'a, 'q> {
         }
     }
 
-    /// Names what the operation left at `path`, and nobody captured then, unless the goal may have had it.
+    /// Names what the operation left at `path`, and nobody captured then, unless the goal may have
+    /// had it.
     fn name_if_it_came_unseen(&mut self, path: &RelPath, reason: SkipReason, undo: Undone<'_>) {
         let Some(then) = undo.after.unseen_at(path) else {
             return;
@@ -425,8 +427,8 @@ impl<'a, 'q> Planner<'a, 'q> {
         Ok(())
     }
 
-    /// Decides whether what could not be captured can be moved out of the way. An undo does so only with
-    /// what the operation left there, as far as can be told without a look into it.
+    /// Decides whether what could not be captured can be moved out of the way. An undo does so only
+    /// with what the operation left there, as far as can be told without a look into it.
     fn displace(
         &self,
         omission: &Omission,
@@ -465,8 +467,8 @@ impl<'a, 'q> Planner<'a, 'q> {
                 .any(|c| c.new.is_some())
     }
 
-    /// Whether nothing is left in `directory` but what the goal's sparse checkout leaves out. git removes such
-    /// a directory.
+    /// Whether nothing is left in `directory` but what the goal's sparse checkout leaves out. git
+    /// removes such a directory.
     fn is_emptied_in_sparse(&self, directory: &RelPath) -> bool {
         let goal = self.question.goal;
         let comes = |change: &Change| change.new.is_some() && !goal.is_sparse(&change.path);
@@ -530,7 +532,8 @@ impl<'a, 'q> Planner<'a, 'q> {
         made
     }
 
-    /// `Err(None)` where the directory is there as far as anybody can tell, since a rule hides the place.
+    /// `Err(None)` where the directory is there as far as anybody can tell, since a rule hides the
+    /// place.
     fn room_for_directory(&mut self, path: &RelPath) -> Result<(), Option<SkipReason>> {
         if let Some(reason) = self.kept.get(path) {
             return Err(Some(*reason));
@@ -666,8 +669,9 @@ impl<'a, 'q> Planner<'a, 'q> {
         }
     }
 
-    /// Names what the goal left out and is gone since, or another thing: nobody can put it back. Of an undo also what
-    /// is captured by now, under a larger limit, unless that has the size that it had.
+    /// Names what the goal left out and is gone since, or another thing: nobody can put it back. Of
+    /// an undo also what is captured by now, under a larger limit, unless that has the size that it
+    /// had.
     ///
     /// That an ignored file is another one by now is what ignored files are for, and is not named.
     fn name_lost_omissions(&mut self) {

@@ -615,7 +615,8 @@ fn what_an_undo_leaves_was_edited_since_only_where_both_captures_or_the_size_tel
         let file = plan.skipped.iter().find(|s| s.path == rel("d/file"));
         assert_eq!(file.map(|s| s.reason), Some(expected), "{story}");
     }
-    // Made by the operation, and not seen then: it is named as it would be if it were not seen now either.
+    // Made by the operation, and not seen then: it is named as it would be if it were not seen now
+    // either.
     for (after, is_resized, named) in [
         (large(20), false, Some(too_large)),
         (large(20), true, Some(edited)),

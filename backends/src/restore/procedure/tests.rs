@@ -1595,7 +1595,8 @@ fn no_path_changes_before_bytes_and_intent_are_synced_and_nothing_is_done_before
                 let single = seen[..first_change]
                     .iter()
                     .filter(|call| matches!(call, Done::Sync(path) if is_staged(path)));
-                // A link has no bytes of its own, and the listing of what is displaced has a name of its own.
+                // A link has no bytes of its own, and the listing of what is displaced has a name
+                // of its own.
                 let listing = area.join("displaced.json");
                 let is_listed =
                     |call: &&Done| matches!(call, Done::Rename { to, .. } if *to == listing);

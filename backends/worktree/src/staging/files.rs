@@ -59,7 +59,8 @@ pub(super) struct Job<'a> {
 pub(super) enum What<'a> {
     /// An entry of the goal.
     Entry(&'a PlannedWrite),
-    /// What an earlier restore displaced, which lies here. It gets a second name: nobody may read it.
+    /// What an earlier restore displaced, which lies here. It gets a second name: nobody may read
+    /// it.
     Held(&'a Path),
     /// The file that is there, with other permission bits.
     Copy(&'a ModeChange, Seen),
@@ -289,14 +290,14 @@ impl StagedFile<'_> {
         done.map_err(|e| self.content_error(ContentError::Sink(e)))
     }
 
-    /// Gives a file what it is to have beside its content. `source` is what it takes the place of, if that may
-    /// be read.
+    /// Gives a file what it is to have beside its content. `source` is what it takes the place of,
+    /// if that may be read.
     fn finish(&self, file: &File, source: Option<&File>, mode: u32) -> Result<u64, StageError> {
         let stat = rustix::fs::fstat(file).map_err(self.at("look at what was staged for"))?;
         let is_given = self.give_to_owner(&stat)?;
         let has_more = source.is_some_and(|source| self.give_attributes(file, source));
-        // After the owner: a change of owner may take bits away. An access list brings its own, of which the
-        // change of mode sets those of the owner, of the mask and of others.
+        // After the owner: a change of owner may take bits away. An access list brings its own, of
+        // which the change of mode sets those of the owner, of the mask and of others.
         let wanted = mode & RECORDED_BITS;
         if is_given || has_more || stat.st_mode & 0o7777 != wanted {
             rustix::fs::fchmod(file, Mode::from_raw_mode(wanted))
@@ -312,14 +313,15 @@ impl StagedFile<'_> {
         Ok(stat.st_ino)
     }
 
-    /// Gives `file` the attributes of `source`, whose place it takes; answers whether there were any. That some
-    /// are lost is told, and stops nothing: what was replaced has them, in the trash.
+    /// Gives `file` the attributes of `source`, whose place it takes; answers whether there were
+    /// any. That some are lost is told, and stops nothing: what was replaced has them, in the
+    /// trash.
     fn give_attributes(&self, file: &File, source: &File) -> bool {
         let (not_given, is_any) = match Attributes::of(source) {
             Ok(attributes) if attributes.is_empty() => return false,
             Ok(attributes) => {
-                // The kernel asks for the right to write, whoever has the file open (xattr(7)). If it does not
-                // give that, the attributes are refused, and named.
+                // The kernel asks for the right to write, whoever has the file open (xattr(7)). If
+                // it does not give that, the attributes are refused, and named.
                 let _ = rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR);
                 (
                     attributes.give_to(self.stager.op, file, Path::new(&self.name)),

@@ -11,8 +11,8 @@ use crate::quota::Reserved;
 /// What file systems allocate at once, as a rule.
 const BLOCK: u64 = 4096;
 
-/// Shorter runs of zeros are written. A hole makes another extent of a file, which costs about as much to
-/// find as this does to read; and padding in programs and images is shorter.
+/// Shorter runs of zeros are written. A hole makes another extent of a file, which costs about as
+/// much to find as this does to read; and padding in programs and images is shorter.
 const MIN_HOLE: u64 = 64 << 10;
 
 /// A file that is filled as long as that is wanted and there is room for it.

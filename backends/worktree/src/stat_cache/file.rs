@@ -1,9 +1,9 @@
 //! The cache on disk: a base, and after it what each capture changed.
 //!
 //! A capture of a large tree in which little changed would spend most of its time on writing the
-//! whole cache again, so it appends a frame with the directories that changed. Once the frames after
-//! the base are larger than the base, the file is written anew. The base itself is some frames, so that
-//! none of it is ever held whole in its encoded form.
+//! whole cache again, so it appends a frame with the directories that changed. Once the frames
+//! after the base are larger than the base, the file is written anew. The base itself is some
+//! frames, so that none of it is ever held whole in its encoded form.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -84,8 +84,8 @@ impl Extent {
     }
 }
 
-/// The first frames of a file, up to one with a rest, have all directories; each later one has those that
-/// changed.
+/// The first frames of a file, up to one with a rest, have all directories; each later one has
+/// those that changed.
 #[derive(Deserialize)]
 struct Frame {
     origin: Origin,
@@ -172,8 +172,8 @@ fn encode(
     })
 }
 
-/// How many files the directories of one frame have together, about a megabyte of them: one frame is held
-/// in its encoded form while a cache is written, and one for each core while it is read.
+/// How many files the directories of one frame have together, about a megabyte of them: one frame
+/// is held in its encoded form while a cache is written, and one for each core while it is read.
 const FILES_PER_FRAME: usize = 10_000;
 
 /// The frames that have all of `cache`, one after the other; all but the last have at least
@@ -211,9 +211,9 @@ fn frames<'a>(
     })
 }
 
-/// The cache that `source` holds, which has `length` bytes; how many of them are its base, and how many
-/// its whole frames. `None` unless they were written for `expected`, from the first to the last whole
-/// frame.
+/// The cache that `source` holds, which has `length` bytes; how many of them are its base, and how
+/// many its whole frames. `None` unless they were written for `expected`, from the first to the
+/// last whole frame.
 fn decode(
     source: &(impl Source + Sync),
     length: u64,
@@ -373,7 +373,8 @@ pub struct Whole {
     bytes: u64,
 }
 
-/// Does what [`save`] does, as far as that can be done before what the cache vouches for is durable.
+/// Does what [`save`] does, as far as that can be done before what the cache vouches for is
+/// durable.
 ///
 /// `None` if this fails: [`save`] does it then, and tells.
 pub(crate) fn stage(
@@ -395,11 +396,11 @@ pub(crate) fn stage(
     }
 }
 
-/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one, which
-/// `staged` spares. Tells in `on_disk` what is on disk then.
+/// Writes what `cache` has and `on_disk` has not to the file at `path`, or all of it to a new one,
+/// which `staged` spares. Tells in `on_disk` what is on disk then.
 ///
-/// It is not synced: after a power cut the file is whole, old or useless, and a useless one is built
-/// anew.
+/// It is not synced: after a power cut the file is whole, old or useless, and a useless one is
+/// built anew.
 pub(crate) fn save(
     op: &Operation,
     cache: &StatCache,

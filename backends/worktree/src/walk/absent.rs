@@ -11,8 +11,8 @@ use super::building::{Building, Known};
 use super::found::Found;
 
 /// Names in `delta.removed` the directories that are not there any more, and takes out of it what a
-/// walk saw below them before they went. `before` is what the last capture saw; `gone` were looked for in
-/// vain.
+/// walk saw below them before they went. `before` is what the last capture saw; `gone` were looked
+/// for in vain.
 pub(super) fn remove_gone(delta: &mut Delta, before: &Directories, gone: Vec<RelPath>) {
     let mut roots: HashSet<RelPath> = gone.into_iter().collect();
     for (path, directory) in &delta.directories {

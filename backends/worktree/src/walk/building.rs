@@ -23,8 +23,8 @@ impl<'c> Known<'c> {
 /// A directory that is being read: nothing is copied while it is found as the cache has it.
 pub(super) struct Building<'c> {
     known: Option<&'c Arc<CachedDirectory>>,
-    /// Which entries and children of the cache it begins with: as many as are found as they are there,
-    /// one after the other.
+    /// Which entries and children of the cache it begins with: as many as are found as they are
+    /// there, one after the other.
     same_entries: Range<usize>,
     same_children: Range<usize>,
     is_absent: bool,
@@ -48,8 +48,8 @@ impl<'c> Building<'c> {
         }
     }
 
-    /// A part of the directory, to be appended to what lies before it: it begins at these places among
-    /// the entries and children that the cache has.
+    /// A part of the directory, to be appended to what lies before it: it begins at these places
+    /// among the entries and children that the cache has.
     pub(super) fn part(
         known: Option<&'c Arc<CachedDirectory>>,
         entry_at: usize,

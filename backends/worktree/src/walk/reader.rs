@@ -25,16 +25,17 @@ pub(super) struct Reader<'w, 'a, R: Rules> {
     pub(super) cached: Option<&'w Arc<CachedDirectory>>,
 }
 
-/// A directory with more names than this is looked at on every core, one such at a time: others lie beside
-/// directories that the other threads look at. In tests every directory is shared out that can be.
+/// A directory with more names than this is looked at on every core, one such at a time: others lie
+/// beside directories that the other threads look at. In tests every directory is shared out that
+/// can be.
 const MIN_SHARED_NAMES: usize = if cfg!(any(test, feature = "testing")) {
     1
 } else {
     4096
 };
 
-/// The time in which one directory is looked at on every core, so that there are no more threads than those
-/// of the walk and one for each core.
+/// The time in which one directory is looked at on every core, so that there are no more threads
+/// than those of the walk and one for each core.
 struct Sharing<'w>(&'w AtomicBool);
 
 impl<'w> Sharing<'w> {
@@ -155,7 +156,8 @@ impl<'w, R: Rules> Reader<'w, '_, R> {
         })
     }
 
-    /// What the cache has from the first of `part`'s names on, up to the part of `names` that follows.
+    /// What the cache has from the first of `part`'s names on, up to the part of `names` that
+    /// follows.
     fn places(&self, names: &[&[u8]], part: &[&[u8]]) -> Places {
         let Some(cached) = self.cached else {
             return Places::default();

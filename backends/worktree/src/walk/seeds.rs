@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::path::RelPath;
 use crate::stat_cache::{CachedDirectory, Directories, StatCache};
 
-/// The directories that a cache has from an index alone, taken out of it for the walk that looks at them
-/// for the first time: what an index says of one is let go of as soon as the walk has seen it, so that a
-/// workspace is never in memory twice.
+/// The directories that a cache has from an index alone, taken out of it for the walk that looks at
+/// them for the first time: what an index says of one is let go of as soon as the walk has seen it,
+/// so that a workspace is never in memory twice.
 #[derive(Debug, Default)]
 pub struct Seeds(Mutex<Directories>);
 
 impl Seeds {
-    /// Takes them out of `cache`, if no capture has made any of it; those with a name that is one of
-    /// `rule_files` stay, as other directories may ask for them.
+    /// Takes them out of `cache`, if no capture has made any of it; those with a name that is one
+    /// of `rule_files` stay, as other directories may ask for them.
     pub(crate) fn take_from(cache: &mut StatCache, rule_files: &[&[u8]]) -> Self {
         let has_capture = |directory: &Arc<CachedDirectory>| !directory.is_absent;
         if cache.directories.values().any(has_capture) {
@@ -36,9 +36,9 @@ impl Seeds {
         self.lock().get(path).cloned()
     }
 
-    /// Lets go of the directory at `path`, which was seen to be `seen`. That lies from here on where the
-    /// index's lay, if it has the same names: memory that one thread took and another gives back would
-    /// not be used again.
+    /// Lets go of the directory at `path`, which was seen to be `seen`. That lies from here on
+    /// where the index's lay, if it has the same names: memory that one thread took and another
+    /// gives back would not be used again.
     pub(super) fn let_go(&self, path: &RelPath, seen: &mut Arc<CachedDirectory>) {
         let seed = self.lock().remove(path).and_then(Arc::into_inner);
         if let (Some(seed), Some(seen)) = (seed, Arc::get_mut(seen)) {

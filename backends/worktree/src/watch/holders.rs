@@ -20,11 +20,12 @@ pub(super) struct Holding {
     pub(super) was_there: bool,
 }
 
-/// The files that are mapped, open, or behind a loop device, as far as `/proc` and `/sys` show them.
+/// The files that are mapped, open, or behind a loop device, as far as `/proc` and `/sys` show
+/// them.
 ///
 /// Those that are mapped and shared are found by the device, whatever their path; the others by a
-/// path below `root`. What this process has open for reading is left out: captures do that.
-/// Another user's processes are not shown, nor those of another process namespace. `None` if it ended
+/// path below `root`. What this process has open for reading is left out: captures do that. Another
+/// user's processes are not shown, nor those of another process namespace. `None` if it ended
 /// early, because it `is_wanted` by nobody.
 pub(super) fn held(
     root: &Path,
@@ -100,8 +101,8 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// Whether the mapped file is known to have no name at all, and so to be in no workspace. Who may not
-/// look at it (it takes `CAP_CHECKPOINT_RESTORE`) does not know.
+/// Whether the mapped file is known to have no name at all, and so to be in no workspace. Who may
+/// not look at it (it takes `CAP_CHECKPOINT_RESTORE`) does not know.
 fn is_nameless(process: &Path, line: &[u8], path: &Path) -> bool {
     let range = line.split(|b| *b == b' ').next().unwrap_or_default();
     let mapped = process.join("map_files").join(OsStr::from_bytes(range));

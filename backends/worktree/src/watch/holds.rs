@@ -8,8 +8,8 @@ use crate::watch::names::first_below;
 /// What is known of those who may change the file at a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Hold {
-    /// How often it was opened and, as far as is told, not closed again; those who still have the file
-    /// open that was there before are among them, as they close it by the same name.
+    /// How often it was opened and, as far as is told, not closed again; those who still have the
+    /// file open that was there before are among them, as they close it by the same name.
     opens: u32,
     /// Whether that number says nothing: somebody had it open who was not counted.
     is_doubtful: bool,
@@ -75,8 +75,8 @@ impl Holds {
         hold.is_made = false;
     }
 
-    /// The file at the path has several names, or was held when the journal began. Answers whether that
-    /// is news of this file.
+    /// The file at the path has several names, or was held when the journal began. Answers whether
+    /// that is news of this file.
     pub(super) fn link(&mut self, path: RelPath) -> bool {
         let hold = self.0.entry(path).or_default();
         hold.is_doubtful = true;
@@ -139,8 +139,8 @@ impl Holds {
         }
     }
 
-    /// Adds what was taken elsewhere to what is known of the path `to`. A file's own goes on; below a
-    /// directory nobody counted since it was moved.
+    /// Adds what was taken elsewhere to what is known of the path `to`. A file's own goes on; below
+    /// a directory nobody counted since it was moved.
     pub(super) fn put(&mut self, carried: CarriedHolds, to: &RelPath) {
         let skipped = carried.from.names().count();
         for (path, moved) in carried.all {

@@ -47,8 +47,8 @@ impl Mounts {
         self.is_layer
     }
 
-    /// Whether what concerns the workspace is as it was. The table is read only when the kernel says
-    /// that something in it is different.
+    /// Whether what concerns the workspace is as it was. The table is read only when the kernel
+    /// says that something in it is different.
     pub(super) fn are_unchanged(&mut self) -> bool {
         let mut watched = [PollFd::new(&self.table, PollFlags::PRI | PollFlags::ERR)];
         match poll(&mut watched, Some(&Timespec::default())) {

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Rounds of some work that takes long, done one after the other by a thread that is there only while
-/// there is something to do.
+/// Rounds of some work that takes long, done one after the other by a thread that is there only
+/// while there is something to do.
 ///
-/// Whoever wants a round gets its number, and may wait for its end. A round that was asked for while
-/// one was under way begins after that.
+/// Whoever wants a round gets its number, and may wait for its end. A round that was asked for
+/// while one was under way begins after that.
 #[derive(Debug, Default)]
 pub(super) struct Scans {
     state: Mutex<State>,
@@ -46,9 +46,9 @@ impl Scans {
         state.wanted
     }
 
-    /// Has all wanted rounds done. `round` does the one of a number, and answers whether it came to its
-    /// end; after one that did not no other begins. Where no thread can be had they are done before
-    /// this returns.
+    /// Has all wanted rounds done. `round` does the one of a number, and answers whether it came to
+    /// its end; after one that did not no other begins. Where no thread can be had they are done
+    /// before this returns.
     pub(super) fn start<T: AsRef<Scans> + Send + Sync + 'static>(
         owner: &Arc<T>,
         round: impl Fn(&T, u64) -> bool + Send + Clone + 'static,

@@ -73,8 +73,8 @@ impl Ground {
         listed(&self.watch.pending().unwrap())
     }
 
-    /// Whether nothing is looked at any more. A program that another test starts has every file of this process
-    /// open until it is executed.
+    /// Whether nothing is looked at any more. A program that another test starts has every file of
+    /// this process open until it is executed.
     fn is_let_go(&self) -> bool {
         (0..10_000).any(|_| self.captured().is_empty())
     }

@@ -41,8 +41,8 @@ pub(super) fn last_done(export: &RunExport) -> Option<&SnapshotId> {
     }
 }
 
-/// The steps of a run that were begun and are not done; a command that is done has a commit behind it which is one
-/// of these though it was not begun.
+/// The steps of a run that were begun and are not done; a command that is done has a commit behind
+/// it which is one of these though it was not begun.
 fn cut_off(export: &RunExport) -> Vec<StepIdentity> {
     let mut open = Vec::new();
     for phase in &export.phases {
@@ -63,8 +63,8 @@ fn cut_off(export: &RunExport) -> Vec<StepIdentity> {
     open
 }
 
-/// Why this file cannot go on with the run, if it lacks a step which was begun and is not done, or has a new one
-/// in front of it: what that step left half made would be in what the others do.
+/// Why this file cannot go on with the run, if it lacks a step which was begun and is not done, or
+/// has a new one in front of it: what that step left half made would be in what the others do.
 pub(super) fn passes_over_cut_off(file: &StepFile, export: &RunExport) -> Option<AdapterError> {
     let open = cut_off(export);
     let is_there = |step: &StepIdentity| file.place_of(&step.phase, &step.step).is_some();

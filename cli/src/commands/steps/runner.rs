@@ -32,8 +32,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(5);
 /// The variable in which a command finds the answer to its step's question.
 const ANSWER: &str = "STILLFRAME_ANSWER";
 
-/// The signal that a command died of that had the terminal: what is typed there, or hanging up, was meant for the run as
-/// much as Ctrl-C at a script is meant for the script.
+/// The signal that a command died of that had the terminal: what is typed there, or hanging up, was
+/// meant for the run as much as Ctrl-C at a script is meant for the script.
 fn typed_at_terminal(error: &AdapterError) -> Option<Signal> {
     let command = error.output.as_ref()?.command.as_ref()?;
     if !command.had_terminal {
@@ -47,15 +47,16 @@ fn typed_at_terminal(error: &AdapterError) -> Option<Signal> {
     typed.or(is_told.then_some(Signal::INT))
 }
 
-/// Has this process hear of a signal that its command died of; comes back once the run is asked to stop. One that is
-/// ignored here, as by nohup, stops nothing.
+/// Has this process hear of a signal that its command died of; comes back once the run is asked to
+/// stop. One that is ignored here, as by nohup, stops nothing.
 async fn pass_on(signal: Signal, stopped: &CancellationToken) {
     if rustix::process::kill_process(rustix::process::getpid(), signal).is_ok() {
         let _ = tokio::time::timeout(HEARD_WITHIN, stopped.cancelled()).await;
     }
 }
 
-/// What an event of going back to where a step began has to say, a line each. `branch`: what is checked out now.
+/// What an event of going back to where a step began has to say, a line each. `branch`: what is
+/// checked out now.
 fn went_back(data: &Value, branch: Option<&str>) -> Vec<String> {
     let guard = data["guard"].as_str();
     let mut lines = Vec::new();
@@ -104,7 +105,8 @@ pub(super) struct StepRunner {
     end_signal: EndSignal,
     /// How often something of the run was taken back, as far as that was said.
     went_back: AtomicU64,
-    /// What HEAD named when the last step before this process was done, until a step was begun here.
+    /// What HEAD named when the last step before this process was done, until a step was begun
+    /// here.
     left_on: Mutex<Option<String>>,
     /// The questions of which people were told.
     told: run::Told,
@@ -156,7 +158,8 @@ impl StepRunner {
         })
     }
 
-    /// Says what became of an attempt that was cut off, and of what was there, before this one goes on.
+    /// Says what became of an attempt that was cut off, and of what was there, before this one goes
+    /// on.
     async fn say_how_it_goes_on(&self, attempt: &StepContext, title: &str) {
         if attempt.attempt > 1 {
             let begun = self.events(&attempt.run, EventType::STEP_STARTED).await;
@@ -190,7 +193,8 @@ impl StepRunner {
         }
     }
 
-    /// What events of a run say, in their order. They are in the log; that it is said here is for convenience.
+    /// What events of a run say, in their order. They are in the log; that it is said here is for
+    /// convenience.
     async fn events(&self, run: &RunContext, of_type: EventType) -> Vec<Value> {
         let query = EventQuery::session(run.session_id.clone())
             .run(run.run_id.clone())
@@ -275,7 +279,8 @@ impl StepRunner {
         Ok(made.map(|made| made.commit))
     }
 
-    /// The commit that an attempt made which was cut off after it. What differs by now is not its step's work.
+    /// The commit that an attempt made which was cut off after it. What differs by now is not its
+    /// step's work.
     async fn made_before(&self, attempt: &StepContext) -> Result<Option<CommitRecord>, Error> {
         if attempt.attempt == 1 {
             return Ok(None);

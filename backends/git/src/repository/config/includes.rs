@@ -1,7 +1,7 @@
 //! The files that the user's own configuration takes in (`git-config`, "Includes").
 //!
-//! Only files of the user's and the machine's are read so. What a repository's configuration includes
-//! is nobody's business here: it may name anything.
+//! Only files of the user's and the machine's are read so. What a repository's configuration
+//! includes is nobody's business here: it may name anything.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -24,8 +24,8 @@ pub(super) struct Place<'p> {
     pub(super) branch: &'p dyn Fn() -> Option<String>,
 }
 
-/// What `files` say, with what they include in its place: the later wins. One that cannot be read says
-/// nothing, and one that is damaged is an item of its own.
+/// What `files` say, with what they include in its place: the later wins. One that cannot be read
+/// says nothing, and one that is damaged is an item of its own.
 pub(super) fn read<'f>(
     files: impl IntoIterator<Item = &'f Path>,
     place: &Place<'_>,
@@ -84,8 +84,8 @@ impl Reading<'_> {
 }
 
 impl Place<'_> {
-    /// Whether the condition of an `includeIf` holds, which stands in a file in `directory`. One that
-    /// asks for the repository's configuration (`hasconfig`) does not, as that is not read.
+    /// Whether the condition of an `includeIf` holds, which stands in a file in `directory`. One
+    /// that asks for the repository's configuration (`hasconfig`) does not, as that is not read.
     fn meets(&self, condition: &[u8], directory: &Path) -> bool {
         let is_met = |pattern: Option<Vec<u8>>, text: &[u8]| {
             let pattern = pattern.and_then(|pattern| PathPattern::parse(&pattern));

@@ -10,8 +10,9 @@ use crate::repository::{RepositoryError, UserRepository};
 
 /// What git's configuration says in one repository.
 ///
-/// Read as values alone: nothing that they name is opened or executed, and what the repository's own
-/// configuration includes is not read. Of git's variables those count that [`UserConfig`] looks at.
+/// Read as values alone: nothing that they name is opened or executed, and what the repository's
+/// own configuration includes is not read. Of git's variables those count that [`UserConfig`] looks
+/// at.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The weakest first.
@@ -31,8 +32,8 @@ impl UserRepository {
         Ok(Settings { configs })
     }
 
-    /// Whether the repository's own configuration names a file with attributes, or a tree with some. What it
-    /// includes is not looked at.
+    /// Whether the repository's own configuration names a file with attributes, or a tree with
+    /// some. What it includes is not looked at.
     pub fn names_attributes(&self) -> Result<bool, RepositoryError> {
         let names = |config: &Config| {
             config.get("core", "attributesfile").is_some() || config.get("attr", "tree").is_some()
@@ -70,8 +71,8 @@ fn parsed(
 }
 
 impl Settings {
-    /// What one configuration file with this text says, without those that it includes. One that git would refuse says
-    /// nothing.
+    /// What one configuration file with this text says, without those that it includes. One that
+    /// git would refuse says nothing.
     pub fn of_text(text: &[u8]) -> Self {
         Self {
             configs: Config::parse(text).into_iter().collect(),

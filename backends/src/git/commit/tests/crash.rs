@@ -203,7 +203,8 @@ fn a_preparation_that_dies_at_any_call_leaves_nothing_that_matters() {
 
 #[test]
 fn what_is_made_is_synced_before_it_is_named() {
-    // A power cut after the rename of the ref must find the commit: every object was synced before that.
+    // A power cut after the rename of the ref must find the commit: every object was synced before
+    // that.
     let (story, intent) = on_a_branch();
     let object = |id: &str| {
         let path = format!(".git/objects/{}/{}", &id[..2], &id[2..]);
