@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::borrow_mode::BorrowMode;
 use crate::capture_rules::CaptureRules;
-use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::diff::{Diff, DiffOptions};
 use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
@@ -28,6 +27,7 @@ use crate::progress::Progress;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::quota::Quota;
 use crate::read_error::ReadError;
+use crate::repository::Repository;
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
@@ -53,6 +53,11 @@ use crate::worktree::displaced::Displaced;
 pub trait Backend: Send + Sync {
     /// Which snapshots this backend takes and understands.
     fn kind(&self) -> BackendKind;
+
+    /// What it can do with the user's repository. Default: there is none.
+    fn repository(&self) -> Option<&dyn Repository> {
+        None
+    }
 
     /// Captures every path in scope. Reads the workspace, never writes it.
     ///
@@ -310,66 +315,6 @@ pub trait Backend: Send + Sync {
         ids: &[SnapshotId],
     ) -> Result<(), StoreError>;
 
-    /// Which of these ids, in hexadecimal, the user's repository has no object of. Default: all.
-    fn objects_gone(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        ids: &[&str],
-    ) -> BTreeSet<String> {
-        let _ = (op, workspace);
-        ids.iter().map(|&id| id.to_owned()).collect()
-    }
-
-    /// The branches that other work trees of the user's repository have checked out, by their full
-    /// names, with the directory of each. Default: none.
-    fn taken_elsewhere(&self, op: &Operation, workspace: &Workspace) -> BTreeMap<String, PathBuf> {
-        let _ = (op, workspace);
-        BTreeMap::new()
-    }
-
-    /// The tags in the user's repository that have names as an earlier version gave them to what
-    /// keeps the commits that restores left, sorted. Reads alone, and costs little where there are
-    /// none. Default: none.
-    fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError> {
-        let _ = workspace;
-        Ok(Vec::new())
-    }
-
-    /// Moves those of them that the log knows to where this version keeps them, where no push of
-    /// tags takes them.
-    ///
-    /// One is moved if it has a name of a restore in `known`, and names a commit that this, or the
-    /// guard of that restore, knows. The rest is not touched. May be repeated. Default: there are
-    /// none.
-    fn move_safety_tags(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        known: &[EarlierTag],
-    ) -> Result<MovedTags, StoreError> {
-        let _ = (op, workspace, known);
-        Ok(MovedTags::default())
-    }
-
-    /// Removes from the user's repository the refs that keep the commits which the restores with
-    /// these guards left, before the guards are forgotten. `known`: those of them that an earlier
-    /// version carried out.
-    ///
-    /// One that names another commit by now, or that another guard needs too, is left. What could
-    /// not be removed is named, and its guard is best kept, since nobody would find it any more.
-    /// Default: there are none.
-    fn release_safety_refs(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        guards: &[SnapshotId],
-        known: &[EarlierTag],
-    ) -> Result<ReleasedRefs, StoreError> {
-        let _ = (op, workspace, guards, known);
-        Ok(ReleasedRefs::default())
-    }
-
     /// Removes content that no snapshot needs; answers with the bytes that this freed.
     ///
     /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that nobody
@@ -419,83 +364,9 @@ pub trait Backend: Send + Sync {
         )))
     }
 
-    /// Says what a commit of what `snapshot` has would be, on the branch that is checked out, and
-    /// makes its trees and blobs durable in the user's repository. `None`: nothing differs from
-    /// that branch.
-    ///
-    /// What is committed is what `git add --all` and `git commit` would commit of what was
-    /// captured: line endings as attributes say, omitted paths as the branch has them. No hook
-    /// runs, nothing is signed, no filter runs: a changed file that takes one is
-    /// [`CommitError::Unsupported`], unless the index has it already. No ref and no index moves.
-    /// The snapshot is one that was just taken: [`CommitError::Conflict`] if HEAD has moved since,
-    /// and in the middle of a merge or the like.
-    ///
-    /// Default: [`CommitError::Unsupported`].
-    fn prepare_commit(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        snapshot: &SnapshotId,
-        request: &CommitRequest,
-    ) -> Result<Option<CommitIntent>, CommitError> {
-        let _ = (op, workspace, snapshot, request);
-        no_commits(self.kind())
-    }
-
-    /// Carries out what [`Backend::prepare_commit`] said, or what is left of it: may be repeated,
-    /// also after a crash, and makes one commit. The ref moves by compare-and-swap from the
-    /// intent's parent, under git's own locks; the index then has what the commit has, at the paths
-    /// that it changed, while HEAD names the ref.
-    ///
-    /// [`CommitError::Incomplete`]: the commit was made, and the index did not follow. After any other error the
-    /// ref is where it was.
-    ///
-    /// Default: [`CommitError::Unsupported`].
-    fn apply_commit(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        intent: &CommitIntent,
-    ) -> Result<CommitOutcome, CommitError> {
-        let _ = (op, workspace, intent);
-        no_commits(self.kind())
-    }
-
-    /// As [`Backend::apply_commit`] where the ref is at the commit, or was: the index follows.
-    /// Makes none: [`CommitOutcome::NotMade`] says that it could be.
-    ///
-    /// Default: [`CommitError::Unsupported`].
-    fn adopt_commit(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        intent: &CommitIntent,
-    ) -> Result<CommitOutcome, CommitError> {
-        let _ = (op, workspace, intent);
-        no_commits(self.kind())
-    }
-
-    /// What the user's repository says of a commit, named by its full id.
-    ///
-    /// Default: [`CommitError::Unsupported`].
-    fn commit_info(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        commit: &str,
-    ) -> Result<CommitInfo, CommitError> {
-        let _ = (op, workspace, commit);
-        no_commits(self.kind())
-    }
-
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
     /// hard links to the user's repository count too: they are ours once it lets go of them.
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError>;
-}
-
-fn no_commits<T>(kind: BackendKind) -> Result<T, CommitError> {
-    let refused = format!("the backend {kind} has no commits");
-    Err(CommitError::Unsupported(refused))
 }
 
 /// How to take a snapshot. What has no default is an argument of [`SnapshotOptions::new`].
@@ -759,7 +630,7 @@ pub struct RestoreOutcome {
     /// The full name of the ref that keeps the old branch tip, if a branch moved. Where the commit
     /// of a detached HEAD would be left without a name besides, it has the ref with the next
     /// number. No push of branches or tags sends them; they go with the guard, by
-    /// [`Backend::release_safety_refs`].
+    /// [`Repository::release_safety_refs`].
     pub safety_tag: Option<String>,
     /// The tags of an earlier version that were moved, if the caller has done so after it.
     pub moved_tags: Vec<MovedTag>,

@@ -90,6 +90,7 @@ mod purge;
 mod purge_faults;
 mod record;
 pub mod ref_commands;
+mod repository;
 mod restore;
 mod shell;
 #[cfg(test)]
@@ -145,6 +146,8 @@ pub use interrupted::Interrupted;
 pub use operation::Operation;
 
 pub use owner::Owner;
+
+pub use repository::Repository;
 
 pub use problem::Problem;
 

@@ -55,6 +55,7 @@ use crate::purge::{
 };
 use crate::read_error::ReadError;
 use crate::record::{GitState, Record};
+use crate::repository::Repository;
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
@@ -652,6 +653,10 @@ impl Backend for GitBackend {
         BackendKind::Git
     }
 
+    fn repository(&self) -> Option<&dyn Repository> {
+        Some(self)
+    }
+
     fn snapshot(
         &self,
         op: &Operation,
@@ -998,6 +1003,65 @@ impl Backend for GitBackend {
         store.collect(op)
     }
 
+    fn find_content(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        target: &PurgeTarget,
+        also: &[ContentId],
+    ) -> Result<FoundContents, PurgeError> {
+        let wanted = Wanted::new(target, also)?;
+        match store_of(workspace)? {
+            Some(store) => store.find_content(op, &wanted),
+            None => Ok(FoundContents::default()),
+        }
+    }
+
+    fn purge(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        contents: &[FoundContent],
+        at: Timestamp,
+    ) -> Result<Proof, PurgeError> {
+        let purged = Purged::note(op, workspace, contents, at)?;
+        // It vouches for objects that go, and has the text of ignore files.
+        capture::forget_cache(op, workspace)?;
+        let displaced = purge::displaced::drop_purged(op, workspace.store_path(), &purged)?;
+        let Some(store) = store_of(workspace)? else {
+            return Ok(displaced);
+        };
+        store.remove_temporaries(op)?;
+        store.drop_purged(op, &purged)?;
+        let mut proof = displaced.and(store.prove_purged(op, &purged)?);
+        // One that cannot be read has no refs that anybody could go by.
+        if let Ok(repository) = repository_of(workspace) {
+            let ids = purged_objects(&purged);
+            match history::own_refs_with(op, &repository, &ids) {
+                Ok(found) => {
+                    proof.safety_refs = found.with;
+                    proof.safety_refs_unsearched = found.unsearched;
+                }
+                Err(error) => {
+                    let what = "the refs of the repository";
+                    proof
+                        .unproven
+                        .push(crate::problem::Problem::new(what, chain(&error)));
+                }
+            }
+        }
+        Ok(proof)
+    }
+
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => Ok(store.bytes()? + area::bytes_beside(workspace.store_path())?),
+            None => Ok(0),
+        }
+    }
+}
+
+impl Repository for GitBackend {
     fn objects_gone(
         &self,
         op: &Operation,
@@ -1048,56 +1112,6 @@ impl Backend for GitBackend {
             Some(store) => safety_refs::release(op, workspace, &store, guards, known),
             None => Ok(ReleasedRefs::default()),
         }
-    }
-
-    fn find_content(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        target: &PurgeTarget,
-        also: &[ContentId],
-    ) -> Result<FoundContents, PurgeError> {
-        let wanted = Wanted::new(target, also)?;
-        match store_of(workspace)? {
-            Some(store) => store.find_content(op, &wanted),
-            None => Ok(FoundContents::default()),
-        }
-    }
-
-    fn purge(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        contents: &[FoundContent],
-        at: Timestamp,
-    ) -> Result<Proof, PurgeError> {
-        let purged = Purged::note(op, workspace, contents, at)?;
-        // It vouches for objects that go, and has the text of ignore files.
-        capture::forget_cache(op, workspace)?;
-        let displaced = purge::displaced::drop_purged(op, workspace.store_path(), &purged)?;
-        let Some(store) = store_of(workspace)? else {
-            return Ok(displaced);
-        };
-        store.remove_temporaries(op)?;
-        store.drop_purged(op, &purged)?;
-        let mut proof = displaced.and(store.prove_purged(op, &purged)?);
-        // One that cannot be read has no refs that anybody could go by.
-        if let Ok(repository) = repository_of(workspace) {
-            let ids = purged_objects(&purged);
-            match history::own_refs_with(op, &repository, &ids) {
-                Ok(found) => {
-                    proof.safety_refs = found.with;
-                    proof.safety_refs_unsearched = found.unsearched;
-                }
-                Err(error) => {
-                    let what = "the refs of the repository";
-                    proof
-                        .unproven
-                        .push(crate::problem::Problem::new(what, chain(&error)));
-                }
-            }
-        }
-        Ok(proof)
     }
 
     fn prepare_commit(
@@ -1153,13 +1167,6 @@ impl Backend for GitBackend {
         commit: &str,
     ) -> Result<CommitInfo, CommitError> {
         commit::info(op, workspace, commit)
-    }
-
-    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
-        match store_of(workspace)? {
-            Some(store) => Ok(store.bytes()? + area::bytes_beside(workspace.store_path())?),
-            None => Ok(0),
-        }
     }
 }
 

@@ -232,6 +232,7 @@ mod tests {
     use crate::backend::{Backend as _, SnapshotOptions};
     use crate::git::GitBackend;
     use crate::git::test_repository::TestRepository;
+    use crate::repository::Repository as _;
     use crate::snapshot::Label;
     use crate::workspace::StateDir;
 

@@ -581,7 +581,10 @@ impl<'a> Upkeep<'a> {
         }
         let earlier = safety::earlier_tags(self.parts)?;
         for backend in backends::backends(self.parts) {
-            let released = backend.release_safety_refs(op, locked, &guards, &earlier)?;
+            let Some(repository) = backend.repository() else {
+                continue;
+            };
+            let released = repository.release_safety_refs(op, locked, &guards, &earlier)?;
             let refs = &mut self.outcome.safety_refs;
             refs.removed.extend(released.removed);
             for kept in released.kept {

@@ -83,7 +83,11 @@ pub(crate) fn carry_out(
         Err(NotApplied::Never(e)) => return Err(fail(parts, effect, session_id, e, occasion)),
     };
     let (at, run_id, step_id) = (parts.now(), &effect.run_id, &effect.step_id);
-    let record = match backend.commit_info(&Operation::unbounded(), locked, &commit) {
+    let op = &Operation::unbounded();
+    let info = backend
+        .committing()
+        .and_then(|repository| repository.commit_info(op, locked, &commit));
+    let record = match info {
         Ok(info) => CommitRecord::of_git(info, run_id, Some(step_id), at),
         // It is made, whatever cannot be read of what it replaced.
         Err(e) => {
@@ -143,11 +147,15 @@ fn apply(
     effect: &EffectRow,
     occasion: &Occasion,
 ) -> Result<(String, bool), NotApplied> {
-    let mut apply = || match occasion {
-        Occasion::Step(_) | Occasion::Recovery => {
-            backend.apply_commit(&Operation::unbounded(), locked, &effect.intent)
+    let op = &Operation::unbounded();
+    let mut apply = || {
+        let repository = backend.committing()?;
+        match occasion {
+            Occasion::Step(_) | Occasion::Recovery => {
+                repository.apply_commit(op, locked, &effect.intent)
+            }
+            Occasion::TooLate => repository.adopt_commit(op, locked, &effect.intent),
         }
-        Occasion::TooLate => backend.adopt_commit(&Operation::unbounded(), locked, &effect.intent),
     };
     let applied = match apply() {
         // Whatever was in the way may have been there for a moment.

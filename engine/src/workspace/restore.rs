@@ -87,8 +87,11 @@ pub(crate) fn restore(
     );
     outcome.refs_left = left.unwrap_or_default();
     if !outcome.refs_left.is_empty() {
-        outcome.objects_gone = backend.objects_gone(op, locked, &ids_before(&outcome.refs_left));
-        outcome.taken_elsewhere = backend.taken_elsewhere(op, locked);
+        let ids = ids_before(&outcome.refs_left);
+        if let Some(repository) = backend.repository() {
+            outcome.objects_gone = repository.objects_gone(op, locked, &ids);
+            outcome.taken_elsewhere = repository.taken_elsewhere(op, locked);
+        }
     }
     let (session, run) = (&begun.session_id, begun.run_id.as_ref());
     let mut changes: Vec<Change> = [&outcome.guard, &outcome.result]

@@ -38,11 +38,12 @@ pub(crate) fn move_tags(
     locked: &mut LockedWorkspace,
     backend: &dyn Backend,
 ) -> Result<MovedTags, Error> {
-    let tags = backend.safety_tags(locked)?;
-    if tags.is_empty() {
-        return Ok(MovedTags::default());
+    match backend.repository() {
+        Some(repository) if !repository.safety_tags(locked)?.is_empty() => {
+            Ok(repository.move_safety_tags(op, locked, &earlier_tags(parts)?)?)
+        }
+        _ => Ok(MovedTags::default()),
     }
-    Ok(backend.move_safety_tags(op, locked, &earlier_tags(parts)?)?)
 }
 
 /// The tags that restores of an earlier version made, as the log has them. Reads the events of all restores.

@@ -78,9 +78,8 @@ impl StepLog {
             let info = parts
                 .blocking
                 .run(move || {
-                    place
-                        .backend
-                        .commit_info(&Operation::unbounded(), &workspace, &asked)
+                    let repository = place.backend.committing()?;
+                    repository.commit_info(&Operation::unbounded(), &workspace, &asked)
                 })
                 .await??;
             let run_id = log.run_id();
@@ -174,7 +173,8 @@ impl Wanted {
         if let Some(author) = &self.options.author {
             request = request.author(author.clone());
         }
-        let Some(intent) = backend.prepare_commit(&self.op, locked, &now.id, &request)? else {
+        let repository = backend.committing()?;
+        let Some(intent) = repository.prepare_commit(&self.op, locked, &now.id, &request)? else {
             let message = request.whole_message()?;
             let is_asked_for = |row: &EffectRow| {
                 let is_author = |author: &Signature| row.intent.signature == *author;
@@ -201,7 +201,7 @@ impl Wanted {
         let again = match same {
             Some(row) => {
                 request.at = at_second(row.intent.time);
-                backend.prepare_commit(&self.op, locked, &now.id, &request)?
+                repository.prepare_commit(&self.op, locked, &now.id, &request)?
             }
             None => None,
         };

@@ -1,6 +1,7 @@
 //! What is refused, what hostile repositories lead to, and what is said of commits.
 
 use super::*;
+use crate::repository::Repository as _;
 
 #[test]
 fn a_repository_in_the_middle_of_something_is_a_conflict_that_names_it() {

@@ -1,0 +1,113 @@
+//! The port beside [`Backend`]: what only a workspace that is a work tree of git's can do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::backend::{Backend, EarlierTag, MovedTags, ReleasedRefs};
+use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
+use crate::operation::Operation;
+use crate::snapshot::SnapshotId;
+use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
+use crate::workspace::{LockedWorkspace, Workspace};
+
+/// The user's repository, as far as a host makes commits in it, or has to look after what restores left
+/// there.
+pub trait Repository: Send + Sync {
+    /// Which of these ids, in hexadecimal, the user's repository has no object of.
+    fn objects_gone(&self, op: &Operation, workspace: &Workspace, ids: &[&str])
+    -> BTreeSet<String>;
+
+    /// The branches that other work trees of the user's repository have checked out, by their full
+    /// names, with the directory of each.
+    fn taken_elsewhere(&self, op: &Operation, workspace: &Workspace) -> BTreeMap<String, PathBuf>;
+
+    /// The tags in the user's repository that have names as an earlier version gave them to what
+    /// keeps the commits that restores left, sorted. Reads alone, and costs little where there are
+    /// none.
+    fn safety_tags(&self, workspace: &Workspace) -> Result<Vec<String>, SnapshotError>;
+
+    /// Moves those of them that the log knows to where this version keeps them, where no push of
+    /// tags takes them.
+    ///
+    /// One is moved if it has a name of a restore in `known`, and names a commit that this, or the
+    /// guard of that restore, knows. The rest is not touched. May be repeated.
+    fn move_safety_tags(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        known: &[EarlierTag],
+    ) -> Result<MovedTags, StoreError>;
+
+    /// Removes from the user's repository the refs that keep the commits which the restores with
+    /// these guards left, before the guards are forgotten. `known`: those of them that an earlier
+    /// version carried out.
+    ///
+    /// One that names another commit by now, or that another guard needs too, is left. What could
+    /// not be removed is named, and its guard is best kept, since nobody would find it any more.
+    fn release_safety_refs(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        guards: &[SnapshotId],
+        known: &[EarlierTag],
+    ) -> Result<ReleasedRefs, StoreError>;
+
+    /// Says what a commit of what `snapshot` has would be, on the branch that is checked out, and
+    /// makes its trees and blobs durable in the user's repository. `None`: nothing differs from
+    /// that branch.
+    ///
+    /// What is committed is what `git add --all` and `git commit` would commit of what was
+    /// captured: line endings as attributes say, omitted paths as the branch has them. No hook
+    /// runs, nothing is signed, no filter runs: a changed file that takes one is
+    /// [`CommitError::Unsupported`], unless the index has it already. No ref and no index moves.
+    /// The snapshot is one that was just taken: [`CommitError::Conflict`] if HEAD has moved since,
+    /// and in the middle of a merge or the like.
+    fn prepare_commit(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        snapshot: &SnapshotId,
+        request: &CommitRequest,
+    ) -> Result<Option<CommitIntent>, CommitError>;
+
+    /// Carries out what [`Repository::prepare_commit`] said, or what is left of it: may be repeated,
+    /// also after a crash, and makes one commit. The ref moves by compare-and-swap from the
+    /// intent's parent, under git's own locks; the index then has what the commit has, at the paths
+    /// that it changed, while HEAD names the ref.
+    ///
+    /// [`CommitError::Incomplete`]: the commit was made, and the index did not follow. After any
+    /// other error the ref is where it was.
+    fn apply_commit(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError>;
+
+    /// As [`Repository::apply_commit`] where the ref is at the commit, or was: the index follows.
+    /// Makes none: [`CommitOutcome::NotMade`] says that it could be.
+    fn adopt_commit(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        intent: &CommitIntent,
+    ) -> Result<CommitOutcome, CommitError>;
+
+    /// What the user's repository says of a commit, named by its full id.
+    fn commit_info(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        commit: &str,
+    ) -> Result<CommitInfo, CommitError>;
+}
+
+impl dyn Backend + '_ {
+    /// The repository, for who commits: [`CommitError::Unsupported`] where there is none.
+    pub fn committing(&self) -> Result<&dyn Repository, CommitError> {
+        self.repository().ok_or_else(|| {
+            CommitError::Unsupported(format!("the backend {} has no commits", self.kind()))
+        })
+    }
+}
