@@ -68,8 +68,8 @@ impl Blocking {
         }
     }
 
-    /// Starts `work`, which never panics, on a thread that may block, and waits for nothing: where no thread is free it is
-    /// started once one is.
+    /// Starts `work`, which never panics, on a thread that may block, and waits for nothing: where
+    /// no thread is free it is started once one is.
     pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) {
         match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => drop(on_a_thread(permit, work)),

@@ -131,8 +131,8 @@ impl Engine {
         match recovery::recover(&engine.core).await {
             Ok(report) => engine.core.recovery.set(report).expect("it is set once"),
             Err(e) => {
-                // Its actors would outlive it otherwise, and be cut off with the runtime. Why it cannot
-                // be started is the error to tell.
+                // Its actors would outlive it otherwise, and be cut off with the runtime. Why it
+                // cannot be started is the error to tell.
                 let _ = engine.shutdown().await;
                 return Err(e);
             }
@@ -213,9 +213,9 @@ impl Engine {
 
     /// Makes a session, runs in it, and completes or fails it as the run ends.
     ///
-    /// A run that was cancelled cancels the session; one that was refused fails it. A run whose id is on
-    /// record is in the session that it was in, which ends with it only if it was made for it, and not while the run is
-    /// interrupted.
+    /// A run that was cancelled cancels the session; one that was refused fails it. A run whose id
+    /// is on record is in the session that it was in, which ends with it only if it was made for
+    /// it, and not while the run is interrupted.
     pub async fn run_once(
         &self,
         options: RunOptions,
@@ -274,7 +274,8 @@ impl Engine {
 
     /// Asks a run to stop, whichever engine has it; one that is interrupted is cancelled at once.
     ///
-    /// A run of another engine hears of it within a second or two, and takes as long as its work does to end.
+    /// A run of another engine hears of it within a second or two, and takes as long as its work
+    /// does to end.
     ///
     /// # Errors
     ///
@@ -303,8 +304,8 @@ impl Engine {
             .await
     }
 
-    /// Asks a run of this engine to stop so that it can be resumed: it is `interrupted` then. One without
-    /// [phases](crate::RunContext::phase) that was not begun as
+    /// Asks a run of this engine to stop so that it can be resumed: it is `interrupted` then. One
+    /// without [phases](crate::RunContext::phase) that was not begun as
     /// [resumable](RunOptions::resumable) is cancelled. `NotFound` if this engine has no such run
     /// under way.
     pub async fn suspend_run(&self, run_id: &RunId) -> Result<(), Error> {
@@ -316,13 +317,14 @@ impl Engine {
         }
     }
 
-    /// Answers a question, also one of a run that another engine has, or that rests. The run hears of it within a
-    /// second, or when it is gone on with.
+    /// Answers a question, also one of a run that another engine has, or that rests. The run hears
+    /// of it within a second, or when it is gone on with.
     ///
     /// # Errors
     ///
-    /// `NotFound`: there is no such question. `InvalidOptions`: that is none of its choices. `Conflict`: it has its
-    /// answer, since the first one counts, or the default because its time was up; or its run has ended.
+    /// `NotFound`: there is no such question. `InvalidOptions`: that is none of its choices.
+    /// `Conflict`: it has its answer, since the first one counts, or the default because its time
+    /// was up; or its run has ended.
     pub async fn answer(&self, id: &QuestionId, answer: &str) -> Result<QuestionRecord, Error> {
         let (core, asked, text) = (self.core.clone(), id.clone(), answer.to_owned());
         self.core

@@ -113,6 +113,6 @@ pub mod steps {
 
 /// Where large patches and outputs are kept: the port, and its implementations.
 pub use stillframe_artifact_store as artifact_store;
-/// The synchronous part: what a custom backend implements, and the values that it works with, such as
-/// a diff or what a snapshot left out.
+/// The synchronous part: what a custom backend implements, and the values that it works with, such
+/// as a diff or what a snapshot left out.
 pub use stillframe_backends as backends;

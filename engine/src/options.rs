@@ -60,17 +60,19 @@ pub struct WorkspaceOptions {
     /// however much it is, since only then can it be told and taken back.
     #[serde(default)]
     pub max_files: u64,
-    /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would store more bytes
-    /// anew than this; zero: no limit. Default: 0. What a run left is always captured.
+    /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would store more
+    /// bytes anew than this; zero: no limit. Default: 0. What a run left is always captured.
     #[serde(default)]
     pub max_new_bytes: u64,
-    /// How long an operation by hand may take: a snapshot, a comparison, a plan, a proof, a clean-up, and a
-    /// restore up to where it begins to change files. After that it is `Timeout`, and nothing was
-    /// touched or published. A run has a limit of its own, for its work. Default: as long as it takes.
+    /// How long an operation by hand may take: a snapshot, a comparison, a plan, a proof, a
+    /// clean-up, and a restore up to where it begins to change files. After that it is `Timeout`,
+    /// and nothing was touched or published. A run has a limit of its own, for its work. Default:
+    /// as long as it takes.
     #[serde(skip)]
     pub timeout: Option<Duration>,
-    /// Cancelling it stops the same operations: they are `Cancelled`. They look every few milliseconds;
-    /// only a call that the kernel does not return from is waited for. Default: nobody can.
+    /// Cancelling it stops the same operations: they are `Cancelled`. They look every few
+    /// milliseconds; only a call that the kernel does not return from is waited for. Default:
+    /// nobody can.
     #[serde(skip)]
     pub cancellation: CancellationToken,
     /// Keep a journal of what changes in the workspace from the first snapshot of a session to the
@@ -205,9 +207,10 @@ pub struct RunOptions {
     pub input: String,
     /// The id of the run. Default: a random one.
     ///
-    /// An id that is on record is not used for another run. One that was interrupted goes on. One that
-    /// has ended is not run again: the answer is what became of it, with
-    /// [`RunOutcome::is_stored`](crate::RunOutcome::is_stored) set. One that another engine has is `Busy`.
+    /// An id that is on record is not used for another run. One that was interrupted goes on. One
+    /// that has ended is not run again: the answer is what became of it, with
+    /// [`RunOutcome::is_stored`](crate::RunOutcome::is_stored) set. One that another engine has is
+    /// `Busy`.
     pub run_id: Option<RunId>,
     /// The workspace around the work. Default: none; no snapshots are taken then.
     pub workspace: Option<WorkspaceOptions>,
@@ -376,8 +379,8 @@ impl DiffRequest {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RestoreRequest {
-    /// The snapshot to go back to, as it is [named](crate::SnapshotName): its id, a beginning of it that no
-    /// other one has, `latest`, `latest~N` or `label:TEXT`.
+    /// The snapshot to go back to, as it is [named](crate::SnapshotName): its id, a beginning of it
+    /// that no other one has, `latest`, `latest~N` or `label:TEXT`.
     pub snapshot: String,
     /// Literal paths, files or directories. Default: everything.
     pub paths: Vec<RelPath>,
@@ -388,7 +391,8 @@ pub struct RestoreRequest {
 }
 
 impl RestoreRequest {
-    /// Every captured path as the snapshot has it: `RestoreRequest::to(&snapshot)`, or by a name of it.
+    /// Every captured path as the snapshot has it: `RestoreRequest::to(&snapshot)`, or by a name of
+    /// it.
     pub fn to(snapshot: impl Into<String>) -> Self {
         Self {
             snapshot: snapshot.into(),
@@ -423,7 +427,8 @@ impl RestoreRequest {
 pub struct CopyRequest {
     /// The snapshot, as of [`RestoreRequest::snapshot`].
     pub snapshot: String,
-    /// A directory that is new or empty, and lies neither in the workspace nor where everything is kept.
+    /// A directory that is new or empty, and lies neither in the workspace nor where everything is
+    /// kept.
     pub to: PathBuf,
     /// Literal paths, files or directories. Default: everything.
     pub paths: Vec<RelPath>,
@@ -449,7 +454,8 @@ impl CopyRequest {
 /// Which operation to take back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UndoTarget {
-    /// The latest run of the workspace, or restore or undo that changed something; so a second undo is a redo.
+    /// The latest run of the workspace, or restore or undo that changed something; so a second undo
+    /// is a redo.
     #[default]
     Latest,
     /// The run with this id, or the only one whose id begins so.
@@ -462,8 +468,8 @@ pub enum UndoTarget {
 pub struct UndoRequest {
     /// Which one. Default: the latest.
     pub target: UndoTarget,
-    /// Literal paths, files or directories, that the operation changed. The rest of what it did stays,
-    /// index and branch included. Default: everything that it did.
+    /// Literal paths, files or directories, that the operation changed. The rest of what it did
+    /// stays, index and branch included. Default: everything that it did.
     pub paths: Vec<RelPath>,
     /// Refuse unless the plan is still this one. Default: any plan is carried out.
     pub expected_plan: Option<PlanId>,
@@ -510,13 +516,14 @@ pub struct GcOptions {
     /// larger, in bytes. An artifact goes after the snapshots of its run; those that the host has
     /// put by hand neither count nor go. Default: no limit.
     pub max_bytes: Option<u64>,
-    /// Forget every snapshot in which a proof finds something missing or wrong, the newest too, and what
-    /// cannot be read as one. It reads everything. Default: false.
+    /// Forget every snapshot in which a proof finds something missing or wrong, the newest too, and
+    /// what cannot be read as one. It reads everything. Default: false.
     pub forget_damaged: bool,
     /// Forget what the default retention lets go of, at once. Default: none.
     pub retention: Option<RetentionOptions>,
-    /// Forget nothing, and say what would be forgotten. What a quota would take, and what is damaged, is known only
-    /// when it is done, so that these two are refused with it. Default: false.
+    /// Forget nothing, and say what would be forgotten. What a quota would take, and what is
+    /// damaged, is known only when it is done, so that these two are refused with it. Default:
+    /// false.
     pub dry_run: bool,
 }
 
@@ -694,9 +701,9 @@ pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Which snapshots are kept without being asked.
 ///
-/// Always kept are the newest of a workspace; one that is pinned or has a label of the host's own; those that a run
-/// which has not ended, the latest operation or a restore under way names; and the before- and after-snapshot of a
-/// run as long as one of them is.
+/// Always kept are the newest of a workspace; one that is pinned or has a label of the host's own;
+/// those that a run which has not ended, the latest operation or a restore under way names; and the
+/// before- and after-snapshot of a run as long as one of them is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetentionOptions {

@@ -117,7 +117,8 @@ impl Core {
         answer_of(task).await
     }
 
-    /// As [`Core::operation`], also in an engine that has no room for more: what lets its runs go on or end.
+    /// As [`Core::operation`], also in an engine that has no room for more: what lets its runs go
+    /// on or end.
     pub(crate) async fn relief<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -182,8 +183,8 @@ impl Core {
             .unwrap_or_else(keeps_failing)
     }
 
-    /// Has a session start the work of a run, and accept the run first if it is new; comes back with the answer of the
-    /// work. `Err`: it was not begun.
+    /// Has a session start the work of a run, and accept the run first if it is new; comes back
+    /// with the answer of the work. `Err`: it was not begun.
     ///
     /// Once its session has the message, the work goes on though the caller is dropped.
     pub(crate) async fn begin_run(
@@ -214,11 +215,11 @@ impl Core {
         Err(self.keeps_failing(session_id))
     }
 
-    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with its answer, its successor
-    /// is asked again, which answers as the first would have.
+    /// Has a run take one step: it is in the log on `Ok`. When the actor of the run is lost with
+    /// its answer, its successor is asked again, which answers as the first would have.
     pub(crate) async fn step_run(&self, session_id: &SessionId, step: Step) -> Result<(), Error> {
-        // One that is lost may be taken for alive for a moment: from the second time on the session is asked, which takes
-        // longer than that.
+        // One that is lost may be taken for alive for a moment: from the second time on the session
+        // is asked, which takes longer than that.
         let mut known = self.parts.live_runs.actor(&step.run_id);
         for _ in 0..MAX_ASKS {
             let actor = match known.take() {

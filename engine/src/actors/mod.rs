@@ -94,8 +94,8 @@ impl Parts {
         (self.settings.clock)()
     }
 
-    /// Ends what shows that this engine lives, and lets go of what it has open. The tree has stopped, and nothing is under
-    /// way. Safe to repeat. Blocks.
+    /// Ends what shows that this engine lives, and lets go of what it has open. The tree has
+    /// stopped, and nothing is under way. Safe to repeat. Blocks.
     pub(crate) fn retire(&self) {
         self.lock.retire();
         // Otherwise it stays open for streams, which read what is there to its end.
@@ -120,7 +120,8 @@ impl Parts {
 pub(crate) enum Artifacts {
     /// In a store that the host brings.
     Host(Arc<dyn ArtifactStore>),
-    /// In the engine's own. It is opened by whoever needs it first, so that one that cannot be is in nobody else's way.
+    /// In the engine's own. It is opened by whoever needs it first, so that one that cannot be is
+    /// in nobody else's way.
     Files {
         root: PathBuf,
         is_writable: bool,
@@ -162,7 +163,8 @@ impl Artifacts {
         })
     }
 
-    /// Whether there is a store that may hold something: the engine makes its own for the first artifact. Blocks.
+    /// Whether there is a store that may hold something: the engine makes its own for the first
+    /// artifact. Blocks.
     pub(crate) fn is_there(&self) -> bool {
         match self {
             Self::Host(_) => true,
@@ -321,8 +323,8 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Work that waits in the queue of an actor, and can be taken back until it is begun.
 ///
-/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer is lost too, which they
-/// hear of, and they still have the work.
+/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer
+/// is lost too, which they hear of, and they still have the work.
 pub(crate) struct Ticket<J> {
     job: Arc<Mutex<Option<J>>>,
 }

@@ -1,4 +1,5 @@
-//! The actor of a run: every transition of the run goes through here, and its work is started from here.
+//! The actor of a run: every transition of the run goes through here, and its work is started from
+//! here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,14 +19,14 @@ use crate::state::error::StateError;
 
 /// Checks every transition of one run against the table, and answers once it is in the log.
 ///
-/// The work of the run is a task that owns what it needs, so that it goes on when this actor is lost; a successor is made
-/// by whoever asks next.
+/// The work of the run is a task that owns what it needs, so that it goes on when this actor is
+/// lost; a successor is made by whoever asks next.
 pub(crate) struct RunActor;
 
 /// What a run is asked for.
 pub(crate) enum RunMessage {
-    /// Take one step. A message that is sent again because its answer was lost has the same ids, and gets the answer of
-    /// the first.
+    /// Take one step. A message that is sent again because its answer was lost has the same ids,
+    /// and gets the answer of the first.
     Step { step: Box<Step>, reply: Reply<()> },
 }
 
@@ -55,7 +56,8 @@ pub(crate) struct RunArguments {
     pub(crate) session_id: SessionId,
     pub(crate) run_id: RunId,
     pub(crate) parts: Parts,
-    /// What is to be done, and where the answer goes; `None`: that is begun already, or the run is in no engine.
+    /// What is to be done, and where the answer goes; `None`: that is begun already, or the run is
+    /// in no engine.
     pub(crate) work: Option<(Ticket<Work>, Reply<RunOutcome>)>,
 }
 
@@ -173,7 +175,8 @@ impl Actor for RunActor {
         let RunMessage::Step { step, reply } = message;
         let _ = reply.send(self.step(state, *step).await);
         if !state.parts.live_runs.has(&state.run_id) {
-            // It is in this engine no more, or never was. Whoever asks for another step finds another.
+            // It is in this engine no more, or never was. Whoever asks for another step finds
+            // another.
             myself.stop(Some(OVER.to_owned()));
         }
         Ok(())

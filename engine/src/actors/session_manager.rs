@@ -1,4 +1,5 @@
-//! The actor of a session: every transition of the session goes through here, and its runs are started from here.
+//! The actor of a session: every transition of the session goes through here, and its runs are
+//! started from here.
 
 use std::collections::HashMap;
 
@@ -16,8 +17,8 @@ use crate::records::run_row::NewRun;
 use crate::records::session::{SessionEvent, SessionRow};
 use crate::state::change::{Change, NewEvent};
 
-/// Accepts runs and starts their actors, and checks every transition of the session against the table; answers once it is
-/// in the log.
+/// Accepts runs and starts their actors, and checks every transition of the session against the
+/// table; answers once it is in the log.
 pub(crate) struct SessionManagerActor;
 
 /// What a session is asked for. A message that is sent again because its answer was lost has the

@@ -60,7 +60,8 @@ pub(crate) struct LogOnDemand {
 }
 
 impl LogOnDemand {
-    /// What `open` opens; where that fails the next one tries again. `lock`: the sign of life of whoever writes.
+    /// What `open` opens; where that fails the next one tries again. `lock`: the sign of life of
+    /// whoever writes.
     pub(crate) fn new(
         lock: &Arc<EngineLock>,
         open: impl FnMut() -> Result<Box<dyn StateStore>, StateError> + Send + 'static,
@@ -90,8 +91,8 @@ impl LogOnDemand {
         // Before anything tells of this engine, so that what it leaves is looked after.
         lock.show()?;
         if !changes.iter().all(Change::is_of_a_capture) {
-            // The next engine has to find out by this where something is half done. A capture that is cut
-            // off leaves nothing of the kind.
+            // The next engine has to find out by this where something is half done. A capture that
+            // is cut off leaves nothing of the kind.
             lock.make_notes_durable()?;
             self.has_more_than_captures = true;
         }
@@ -110,8 +111,8 @@ impl LogOnDemand {
     /// Ends the writing: see [`StateStore::fold`].
     fn close(&mut self) {
         let more = self.has_more_than_captures;
-        // Who commits once folds a long log and does not begin it anew, and who opens it next does not know that it is
-        // folded. So without this it would grow for ever.
+        // Who commits once folds a long log and does not begin it anew, and who opens it next does
+        // not know that it is folded. So without this it would grow for ever.
         let is_due = |store: &&mut Box<dyn StateStore>| more || store.has_long_log();
         if let Some(store) = self.opened.as_mut().filter(is_due)
             && let Err(error) = store.fold()
@@ -150,8 +151,8 @@ impl StateWriter {
         self.commit_and_release(changes, None).await
     }
 
-    /// As [`StateWriter::commit`]; `held` is let go of once they are written or refused, also where nobody waits for that
-    /// any more.
+    /// As [`StateWriter::commit`]; `held` is let go of once they are written or refused, also where
+    /// nobody waits for that any more.
     pub(crate) async fn commit_and_release(
         &self,
         changes: Vec<Change>,

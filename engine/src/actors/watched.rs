@@ -38,8 +38,8 @@ impl WatchedWorkspaces {
         }
     }
 
-    /// Keeps the handle for a session, and answers with the one to use: the one that another session
-    /// has of the same directory, if there is one.
+    /// Keeps the handle for a session, and answers with the one to use: the one that another
+    /// session has of the same directory, if there is one.
     pub(crate) fn keep(&self, workspace: Workspace, session_id: &SessionId) -> Workspace {
         let mut all = self.kept();
         let kept = all.entry(workspace.identity()).or_insert_with(|| Kept {

@@ -13,8 +13,8 @@ use crate::blocking::Blocking;
 /// goes on, locked, when this actor is killed.
 pub(crate) struct WorkspaceActor;
 
-/// Work on a workspace that waits for its turn, and is asked for when that comes; `None`: it was taken back. Dropped
-/// before, it tells whoever asked.
+/// Work on a workspace that waits for its turn, and is asked for when that comes; `None`: it was
+/// taken back. Dropped before, it tells whoever asked.
 pub(crate) type Waiting = Box<dyn FnOnce() -> Option<Job> + Send>;
 
 /// Work on a workspace. It ends with the way to answer whoever asked.

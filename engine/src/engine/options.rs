@@ -24,15 +24,15 @@ pub struct EngineOptions {
     pub state_dir: Option<PathBuf>,
     /// The backend of every workspace, in place of the built-in ones. Default: none.
     pub backend: Option<Arc<dyn Backend>>,
-    /// Where artifacts are kept. Default: files in the state directory. A store serves one state directory: a clean-up
-    /// removes the patches in it that the log does not name.
+    /// Where artifacts are kept. Default: files in the state directory. A store serves one state
+    /// directory: a clean-up removes the patches in it that the log does not name.
     pub artifact_store: Option<Arc<dyn ArtifactStore>>,
     /// Told how far a capture has come. Default: nobody.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// Where the time comes from. Default: the system's clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How many operations and runs may be under way at once; one more is `Busy`, but for an answer and the cancelling of a
-    /// run, which make room. Default: 64.
+    /// How many operations and runs may be under way at once; one more is `Busy`, but for an answer
+    /// and the cancelling of a run, which make room. Default: 64.
     pub max_operations: usize,
     /// How many of them may occupy a thread at once; others wait. Default: 8.
     pub max_blocking: usize,
@@ -43,38 +43,42 @@ pub struct EngineOptions {
     pub shutdown_grace: Duration,
     /// How objects of the user's repository come into the store. Default: hard links.
     pub borrow: BorrowMode,
-    /// The largest that the store of any one workspace may become, in bytes; zero: no limit. Default: 0.
-    /// A capture or a restore for which there is no room is refused with `LimitExceeded`, what a run
-    /// left and the guard of a restore included, and leaves nothing. It holds at every moment, temporary
-    /// files included: see
+    /// The largest that the store of any one workspace may become, in bytes; zero: no limit.
+    /// Default: 0. A capture or a restore for which there is no room is refused with
+    /// `LimitExceeded`, what a run left and the guard of a restore included, and leaves nothing. It
+    /// holds at every moment, temporary files included: see
     /// [`SnapshotOptions::max_store_bytes`](crate::backends::SnapshotOptions::max_store_bytes).
     /// Artifacts and the log are not in a store. Nothing is forgotten because of it:
     /// [`Engine::gc`](crate::Engine::gc) makes room.
     pub max_store_bytes: u64,
-    /// Whether a state directory that cannot be written, or is another user's, is opened to read in it; default: it is
-    /// refused. Nothing in it is made or changed: the log is read from a copy in the temporary directory, as it was when
-    /// the engine was started, what dead engines left is not looked after, and whatever would write is `Storage`, also
-    /// what takes a capture, as a comparison with the present does.
+    /// Whether a state directory that cannot be written, or is another user's, is opened to read in
+    /// it; default: it is refused. Nothing in it is made or changed: the log is read from a copy in
+    /// the temporary directory, as it was when the engine was started, what dead engines left is
+    /// not looked after, and whatever would write is `Storage`, also what takes a capture, as a
+    /// comparison with the present does.
     pub allow_reading_alone: bool,
     /// How often the lease of a run that is under way is renewed. Default: 30 s.
     pub heartbeat: Duration,
-    /// How long after its last renewal a run may be taken over by another engine, though the process
-    /// that has it is there; one that is gone is known at once. At least twice the heartbeat. Default:
-    /// 120 s.
+    /// How long after its last renewal a run may be taken over by another engine, though the
+    /// process that has it is there; one that is gone is known at once. At least twice the
+    /// heartbeat. Default: 120 s.
     pub lease_expiry: Duration,
-    /// How long the engine waits with a run for an answer before the run rests until it is there. Default: 600 s.
+    /// How long the engine waits with a run for an answer before the run rests until it is there.
+    /// Default: 600 s.
     pub hot_wait: Duration,
-    /// How often questions are looked at whose time may be up, and runs that were answered. Default: 15 s.
+    /// How often questions are looked at whose time may be up, and runs that were answered.
+    /// Default: 15 s.
     pub question_sweep: Duration,
-    /// Goes on with runs that rest and were answered, and with those that were interrupted before they used their answers:
-    /// what it gives for a run is run under its id. One that cannot go on is offered again, less and less often. Default:
-    /// none, so that they wait until somebody starts their ids again. One that is interrupted when it had used its
-    /// answers is the host's to start, like every other.
+    /// Goes on with runs that rest and were answered, and with those that were interrupted before
+    /// they used their answers: what it gives for a run is run under its id. One that cannot go on
+    /// is offered again, less and less often. Default: none, so that they wait until somebody
+    /// starts their ids again. One that is interrupted when it had used its answers is the host's
+    /// to start, like every other.
     pub resumer: Option<Arc<Resumer>>,
 }
 
-/// Says how a run goes on that was answered; `None`: this host does not. One that panics goes on with none then, and is
-/// asked again later.
+/// Says how a run goes on that was answered; `None`: this host does not. One that panics goes on
+/// with none then, and is asked again later.
 pub type Resumer = dyn Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync;
 
 impl Default for EngineOptions {

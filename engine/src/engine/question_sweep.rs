@@ -1,4 +1,5 @@
-//! Looking after questions for as long as the engine is there: answers that are due, and runs that can go on.
+//! Looking after questions for as long as the engine is there: answers that are due, and runs that
+//! can go on.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -19,8 +20,8 @@ use crate::records::step::StepRow;
 use crate::state::StateStore;
 use crate::step::answering::settle_ripe;
 
-/// Looks after questions for as long as the engine is there: answers those whose time is up, and goes on with the runs
-/// that wait no more, if the host has said how.
+/// Looks after questions for as long as the engine is there: answers those whose time is up, and
+/// goes on with the runs that wait no more, if the host has said how.
 pub(crate) async fn sweep(engine: Weak<Shared>, resumer: Option<Arc<Resumer>>) {
     let mut offers = Offers::default();
     loop {
@@ -49,7 +50,8 @@ pub(crate) async fn sweep(engine: Weak<Shared>, resumer: Option<Arc<Resumer>>) {
     }
 }
 
-/// The runs that the host was asked to go on with, and when it is asked again: what stops one may not pass.
+/// The runs that the host was asked to go on with, and when it is asked again: what stops one may
+/// not pass.
 #[derive(Debug, Default)]
 pub(crate) struct Offers(HashMap<RunId, Offer>);
 
@@ -65,7 +67,8 @@ impl Offers {
     /// The longest pause between two offers, in the time between two looks.
     const MAX_PAUSE: u32 = 64;
 
-    /// Whether the host is to be asked now: each time with other answers; after that less and less often.
+    /// Whether the host is to be asked now: each time with other answers; after that less and less
+    /// often.
     fn is_due(&self, id: &RunId, answers: &[QuestionId], now: Instant) -> bool {
         let earlier = self.0.get(id).filter(|offer| offer.answers == answers);
         earlier.is_none_or(|offer| offer.next <= now)
@@ -94,7 +97,8 @@ impl Offers {
     }
 }
 
-/// Goes on with the runs that have their answers: those that rest, and those that were interrupted before they used them.
+/// Goes on with the runs that have their answers: those that rest, and those that were interrupted
+/// before they used them.
 pub(crate) async fn resume_answered(
     engine: &Engine,
     resumer: &Resumer,

@@ -51,8 +51,8 @@ impl Engine {
     /// The snapshot of this id, or the only one whose id begins so, of any workspace.
     ///
     /// A beginning has at least one hexadecimal digit, with or without `snap_`: one without is
-    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`. What means
-    /// something in a workspace alone is found by [`Engine::find_snapshot_of`].
+    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`.
+    /// What means something in a workspace alone is found by [`Engine::find_snapshot_of`].
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         self.core.parts.check_available()?;
         let find = || {
@@ -70,8 +70,8 @@ impl Engine {
         Ok(found?.snapshot)
     }
 
-    /// The snapshot of a workspace that is named by its id, by the beginning of it, or in another way that
-    /// [`SnapshotName`](crate::SnapshotName) has.
+    /// The snapshot of a workspace that is named by its id, by the beginning of it, or in another
+    /// way that [`SnapshotName`](crate::SnapshotName) has.
     pub async fn find_snapshot_of(
         &self,
         workspace: &WorkspaceOptions,
@@ -216,8 +216,8 @@ impl Engine {
 
     /// The run of this id, or the only one whose id begins so, with or without `run_`.
     ///
-    /// A beginning has at least one character behind `run_`: one that has not is `InvalidOptions`, and
-    /// so is one that several ids have. None that begins so is `NotFound`.
+    /// A beginning has at least one character behind `run_`: one that has not is `InvalidOptions`,
+    /// and so is one that several ids have. None that begins so is `NotFound`.
     pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
         self.found(id, find_run).await.map(RunRecord::from)
     }
@@ -256,8 +256,8 @@ impl Engine {
         Ok(waiting.map(QuestionRecord::from).collect())
     }
 
-    /// Has no question be open for whoever reads then whose time is up, unless that cannot be written down now: what is on
-    /// record is told all the same.
+    /// Has no question be open for whoever reads then whose time is up, unless that cannot be
+    /// written down now: what is on record is told all the same.
     async fn settle_ripe(&self, run_id: Option<&RunId>) {
         if let Err(e) = answering::settle_ripe(&self.core, run_id).await {
             tracing::warn!(error = %e.chain(), "questions whose time is up are not settled");
@@ -278,8 +278,8 @@ impl Engine {
         Ok(QuestionRecord::from(settled))
     }
 
-    /// Events that are in the log, in the order in which they were written. `NotFound` if the session
-    /// that is asked for has never been there.
+    /// Events that are in the log, in the order in which they were written. `NotFound` if the
+    /// session that is asked for has never been there.
     pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
         check_query(&query)?;
         let asked = query.session_id.clone();

@@ -51,7 +51,8 @@ impl Engine {
                 let prove = move || verify::logged(&op, &parts, &workspace);
                 let mut found = core.parts.blocking.run(prove.clone()).await?;
                 if is_writable && !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
-                    // A clean-up that went on meanwhile looks like damage. Nobody is at work beside this.
+                    // A clean-up that went on meanwhile looks like damage. Nobody is at work beside
+                    // this.
                     let lock = opened.workspace.clone();
                     let patience = core.parts.settings.lock_patience;
                     let prove_alone = move || {
@@ -98,12 +99,13 @@ impl Engine {
             .await
     }
 
-    /// Forgets the snapshots of these [names](crate::SnapshotName), all or none, and frees their space.
+    /// Forgets the snapshots of these [names](crate::SnapshotName), all or none, and frees their
+    /// space.
     ///
     /// # Errors
     ///
-    /// `Conflict`: one is pinned, or needed by a run that has not ended, by a restore that has begun or to undo what
-    /// came last. Nothing was removed.
+    /// `Conflict`: one is pinned, or needed by a run that has not ended, by a restore that has
+    /// begun or to undo what came last. Nothing was removed.
     pub async fn remove_snapshots(
         &self,
         workspace: &WorkspaceOptions,
@@ -116,8 +118,8 @@ impl Engine {
             .await
     }
 
-    /// Pins the snapshot of this [name](crate::SnapshotName): no clean-up takes it, whatever its age, until it is
-    /// unpinned. May be repeated.
+    /// Pins the snapshot of this [name](crate::SnapshotName): no clean-up takes it, whatever its
+    /// age, until it is unpinned. May be repeated.
     pub async fn pin_snapshot(
         &self,
         workspace: &WorkspaceOptions,
@@ -155,15 +157,18 @@ impl Engine {
         Ok(rows.into_iter().map(|row| row.snapshot_id).collect())
     }
 
-    /// Forgets what need not be kept, as [`RetentionOptions`] have it, without being asked by anybody.
+    /// Forgets what need not be kept, as [`RetentionOptions`] have it, without being asked by
+    /// anybody.
     ///
-    /// To be called as often as something was done in the workspace: it looks at most once a day, by a file in the store. The first
-    /// time that something is due it only tells, by an event and by what it answers with, and begins seven days later. It waits for
-    /// nobody, and frees what nothing needs any more for two seconds at most; [`Engine::gc`] frees the rest.
+    /// To be called as often as something was done in the workspace: it looks at most once a day,
+    /// by a file in the store. The first time that something is due it only tells, by an event and
+    /// by what it answers with, and begins seven days later. It waits for nobody, and frees what
+    /// nothing needs any more for two seconds at most; [`Engine::gc`] frees the rest.
     ///
     /// # Errors
     ///
-    /// `Conflict`: the dates of the snapshots contradict their order, so that ages say nothing. Nothing was forgotten.
+    /// `Conflict`: the dates of the snapshots contradict their order, so that ages say nothing.
+    /// Nothing was forgotten.
     pub async fn apply_retention(
         &self,
         workspace: &WorkspaceOptions,
@@ -192,16 +197,17 @@ impl Engine {
     /// Removes content, such as a leaked secret, from every snapshot of a workspace and from the
     /// patches of its runs, and proves that it is gone.
     ///
-    /// Snapshots keep their ids, and everything else that they have. What they have at a purged path a
-    /// restore leaves alone and names, and no later snapshot takes the content again. The user's own
-    /// repository and the files of the workspace are not touched. Look at
+    /// Snapshots keep their ids, and everything else that they have. What they have at a purged
+    /// path a restore leaves alone and names, and no later snapshot takes the content again. The
+    /// user's own repository and the files of the workspace are not touched. Look at
     /// [`PurgeOutcome::is_proven`].
     ///
     /// # Errors
     ///
-    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way. `Cancelled` and
-    /// `Timeout`: nothing was touched; from the removal on it goes to its end. After any other error the same purge, or [`Engine::gc`], goes on. A workspace whose directory is gone is no
-    /// error: its snapshots are still there.
+    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way.
+    /// `Cancelled` and `Timeout`: nothing was touched; from the removal on it goes to its end.
+    /// After any other error the same purge, or [`Engine::gc`], goes on. A workspace whose
+    /// directory is gone is no error: its snapshots are still there.
     pub async fn purge(
         &self,
         workspace: &WorkspaceOptions,
@@ -232,8 +238,8 @@ impl Engine {
             .await
     }
 
-    /// Everything that a snapshot has, sorted by path, wherever its workspace lies by now. No content is read, nor
-    /// has any to be kept.
+    /// Everything that a snapshot has, sorted by path, wherever its workspace lies by now. No
+    /// content is read, nor has any to be kept.
     pub async fn files(&self, snapshot: &Snapshot) -> Result<Vec<ListedFile>, Error> {
         self.where_kept(snapshot, |_, backend, workspace, snapshot| {
             Ok(backend.files(&Operation::unbounded(), workspace, snapshot)?)
@@ -241,8 +247,9 @@ impl Engine {
         .await
     }
 
-    /// What a snapshot has at a path, a file or a link, wherever its workspace lies by now. `NotFound` names both
-    /// if it has none there; a directory is `InvalidOptions`, and a snapshot without content `Unsupported`.
+    /// What a snapshot has at a path, a file or a link, wherever its workspace lies by now.
+    /// `NotFound` names both if it has none there; a directory is `InvalidOptions`, and a snapshot
+    /// without content `Unsupported`.
     pub async fn read_file(
         &self,
         snapshot: &Snapshot,
@@ -289,9 +296,9 @@ impl Engine {
         done.await??.ok_or_else(unknown)
     }
 
-    /// What the restore with this guard moved out of its way although no snapshot holds it, such as a FIFO
-    /// or a file that was too large to be captured: sorted by path, with the place where it lies. A restore
-    /// of the guard puts it back. Of any other snapshot there is nothing.
+    /// What the restore with this guard moved out of its way although no snapshot holds it, such as
+    /// a FIFO or a file that was too large to be captured: sorted by path, with the place where it
+    /// lies. A restore of the guard puts it back. Of any other snapshot there is nothing.
     pub async fn displaced(&self, guard: &Snapshot) -> Result<Vec<Displaced>, Error> {
         if guard.label != Label::GUARD {
             return Ok(Vec::new());
@@ -308,9 +315,10 @@ impl Engine {
             .await?
     }
 
-    /// Says whether restores of what `snapshot` is of can work at all, in place: `Unsupported`, with the reason,
-    /// where every one would be refused, so that there are only copies ([`SessionManager::copy`](crate::SessionManager::copy)).
-    /// Cheap; nothing is read of the snapshot.
+    /// Says whether restores of what `snapshot` is of can work at all, in place: `Unsupported`,
+    /// with the reason, where every one would be refused, so that there are only copies
+    /// ([`SessionManager::copy`](crate::SessionManager::copy)). Cheap; nothing is read of the
+    /// snapshot.
     pub async fn check_restore_place(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let opened = self
             .core

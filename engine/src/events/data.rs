@@ -1,5 +1,5 @@
-//! What the events say: the data of each type, and what is read of it again. The keys are for those who watch, so that none
-//! is renamed; more may come.
+//! What the events say: the data of each type, and what is read of it again. The keys are for those
+//! who watch, so that none is renamed; more may come.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,8 @@ pub(crate) struct RunStarted {
     pub(crate) resumed: bool,
 }
 
-/// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`, `question_parked`.
+/// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`,
+/// `question_parked`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RunEnded {
     /// Of work that was done; null if it has none.
@@ -268,7 +269,8 @@ pub(crate) struct DiffComputed<'a> {
     pub(crate) insertions: u64,
     pub(crate) deletions: u64,
     pub(crate) has_patch: bool,
-    /// The key of the artifact that has the patch, which is there by then. Left out where none has it.
+    /// The key of the artifact that has the patch, which is there by then. Left out where none has
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) patch_ref: Option<&'a str>,
 }

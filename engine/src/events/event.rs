@@ -97,7 +97,8 @@ event_types! {
     STEP_STARTED = "step_started";
     /// A step is done, and is not done again. Data: the same, `snapshot_after`, `duration_ms`.
     STEP_COMPLETED = "step_completed";
-    /// An attempt at a step failed. Data: the same, `reason`, and `retry_in_ms` if there is another.
+    /// An attempt at a step failed. Data: the same, `reason`, and `retry_in_ms` if there is
+    /// another.
     STEP_FAILED = "step_failed";
     /// A step was left out. Data: as of its beginning, and `reason`.
     STEP_SKIPPED = "step_skipped";
@@ -113,7 +114,8 @@ event_types! {
     TASK_FAILED = "task_failed";
     /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`.
     QUESTION_ASKED = "question_asked";
-    /// Nobody answered for long, and the run rests until somebody does. Data: `questions`, a list of ids; `reason`.
+    /// Nobody answered for long, and the run rests until somebody does. Data: `questions`, a list
+    /// of ids; `reason`.
     QUESTION_PARKED = "question_parked";
     /// A question has its answer. Data: as of its asking, `answer`, `timed_out`.
     QUESTION_ANSWERED = "question_answered";
@@ -121,36 +123,39 @@ event_types! {
     QUESTION_CONSUMED = "question_consumed";
     /// A run goes on, or ends, without the answer. Data: as of its asking.
     QUESTION_WITHDRAWN = "question_withdrawn";
-    /// A step wants a commit, and it is about to be made. Data: `effect_id`, `step_id`, `reference`, `parent`, `tree`.
+    /// A step wants a commit, and it is about to be made. Data: `effect_id`, `step_id`,
+    /// `reference`, `parent`, `tree`.
     COMMIT_WANTED = "commit_wanted";
-    /// A commit that a step wanted is in its branch. Data: `effect_id`, `step_id`, `commit`, `parent`, `reference`,
-    /// `is_adopted`.
+    /// A commit that a step wanted is in its branch. Data: `effect_id`, `step_id`, `commit`,
+    /// `parent`, `reference`, `is_adopted`.
     COMMIT_CREATED = "commit_created";
     /// A commit that a step wanted cannot be made. Data: `effect_id`, `step_id`, `kind`, `reason`.
     COMMIT_FAILED = "commit_failed";
     /// A commit that something else made is on record. Data: `step_id`, `commit`.
     COMMIT_RECORDED = "commit_recorded";
-    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`, `snapshot_before`.
+    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`,
+    /// `snapshot_before`.
     TOOL_CALL_STARTED = "tool_call_started";
     /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`.
     TOOL_CALL_COMPLETED = "tool_call_completed";
-    /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what it did could not
-    /// be taken back.
+    /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what
+    /// it did could not be taken back.
     TOOL_CALL_FAILED = "tool_call_failed";
     /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
-    /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`, and `patch_ref` where
-    /// an artifact has the patch: it is there by then.
+    /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`,
+    /// and `patch_ref` where an artifact has the patch: it is there by then.
     WORKSPACE_DIFF_COMPUTED = "workspace_diff_computed";
     /// A workspace was put back. Data: `to`, `guard`, `leftover_ignored`, `operation`, `durations`.
     WORKSPACE_ROLLED_BACK = "workspace_rolled_back";
-    /// Content was taken out of what is kept. Data: `contents`, `bytes`, `snapshots`, `runs`, `artifacts`,
-    /// `freed_bytes`, `proven`; no path and no content.
+    /// Content was taken out of what is kept. Data: `contents`, `bytes`, `snapshots`, `runs`,
+    /// `artifacts`, `freed_bytes`, `proven`; no path and no content.
     WORKSPACE_CONTENT_PURGED = "workspace_content_purged";
-    /// A clean-up let go of something. Data: `snapshots` (ids), `artifacts` (keys), `safety_refs_removed`
-    /// (names), `moved_tags`.
+    /// A clean-up let go of something. Data: `snapshots` (ids), `artifacts` (keys),
+    /// `safety_refs_removed` (names), `moved_tags`.
     WORKSPACE_CLEANED_UP = "workspace_cleaned_up";
-    /// What the retention would forget was told for the first time. Data: `snapshots` (how many), `begins_at`.
+    /// What the retention would forget was told for the first time. Data: `snapshots` (how many),
+    /// `begins_at`.
     WORKSPACE_RETENTION_ANNOUNCED = "workspace_retention_announced";
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use crate::events::event::Event;
 use crate::id::SessionId;
 
-/// Once there are this many channels of sessions, and then each time that there are twice as many as were
-/// left, those without a subscriber are removed.
+/// Once there are this many channels of sessions, and then each time that there are twice as many
+/// as were left, those without a subscriber are removed.
 const MIN_SWEEP: usize = 64;
 
 /// Wakes those who follow one session, or all of them. Clones wake the same subscribers.

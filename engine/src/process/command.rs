@@ -41,8 +41,8 @@ pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
 /// Runs a command as the work of a run.
 ///
 /// The command leads a process group of its own, and nothing of that group outlives the run: what
-/// the command left in the background is killed when the command ends. A process that made itself
-/// a session of its own, or a group as an interactive shell does for its jobs, is no part of it; see
+/// the command left in the background is killed when the command ends. A process that made itself a
+/// session of its own, or a group as an interactive shell does for its jobs, is no part of it; see
 /// [`CommandAdapter::adopt_orphans`].
 #[derive(Clone, Debug)]
 pub struct CommandAdapter {
@@ -215,27 +215,29 @@ impl CommandAdapter {
         self
     }
 
-    /// Has a guardian start the command, which ends it with everything that it started when the host dies,
-    /// be it by SIGKILL. Default: there is none.
+    /// Has a guardian start the command, which ends it with everything that it started when the
+    /// host dies, be it by SIGKILL. Default: there is none.
     ///
     /// The guardian is the host's own program, which has to begin with
-    /// [`be_guardian`](crate::commands::be_guardian): one that does not would be started anew. It is the parent of
-    /// the command, and of what the command leaves. Where none can be started, the host starts the command
-    /// itself.
+    /// [`be_guardian`](crate::commands::be_guardian): one that does not would be started anew. It
+    /// is the parent of the command, and of what the command leaves. Where none can be started, the
+    /// host starts the command itself.
     ///
-    /// Somebody may kill the guardian, as a command does that kills its parent. What is left of the command
-    /// is ended then, if the host [adopts](Self::adopt_orphans) it, and `when_killed` is called: a host
-    /// that is a command itself may take that for its own end. If it returns, the run fails.
+    /// Somebody may kill the guardian, as a command does that kills its parent. What is left of the
+    /// command is ended then, if the host [adopts](Self::adopt_orphans) it, and `when_killed` is
+    /// called: a host that is a command itself may take that for its own end. If it returns, the
+    /// run fails.
     pub fn guardian(mut self, when_killed: impl Fn() + Send + Sync + 'static) -> Self {
         self.guardian = Some(WhenKilled(Arc::new(when_killed)));
         self
     }
 
-    /// Has the command ignore these signals, by their numbers, when it starts. Default: those that the host
-    /// ignores, but SIGPIPE, which is as by default in everything that is started.
+    /// Has the command ignore these signals, by their numbers, when it starts. Default: those that
+    /// the host ignores, but SIGPIPE, which is as by default in everything that is started.
     ///
-    /// For a host that was started with signals ignored and catches them: a signal that is caught is as by
-    /// default in what is started. Then `/bin/sh` is started, ignores them, and becomes the command.
+    /// For a host that was started with signals ignored and catches them: a signal that is caught
+    /// is as by default in what is started. Then `/bin/sh` is started, ignores them, and becomes
+    /// the command.
     pub fn ignoring(mut self, signals: impl IntoIterator<Item = i32>) -> Self {
         self.ignored.extend(signals);
         self
@@ -484,8 +486,9 @@ impl CommandAdapter {
         Ok(Guarded::listen(process, host).await)
     }
 
-    /// The program to start and its arguments: those of the command, or of a shell that becomes it. One that a
-    /// shell would not find is started as it is, so that the system says what is wrong with it.
+    /// The program to start and its arguments: those of the command, or of a shell that becomes it.
+    /// One that a shell would not find is started as it is, so that the system says what is wrong
+    /// with it.
     fn words(&self, cwd: Option<&Path>) -> Vec<OsString> {
         let command = std::iter::once(&self.program).chain(&self.args).cloned();
         if self.ignored.is_empty() || !self.is_found(cwd) {
@@ -709,7 +712,8 @@ impl CommandAdapter {
     }
 }
 
-/// Starts a command for a guardian, as the leader of a process group: its program and arguments, and its streams.
+/// Starts a command for a guardian, as the leader of a process group: its program and arguments,
+/// and its streams.
 pub(crate) fn start_guarded(words: &[OsString], streams: Streams<OwnedFd>) -> std::io::Result<Pid> {
     let none = || std::io::Error::from(std::io::ErrorKind::InvalidData);
     let (program, args) = words.split_first().ok_or_else(none)?;

@@ -1,8 +1,9 @@
 //! A process beside the host that ends a run's command when the host dies.
 //!
-//! It is the host's own program, started again. It starts the command, so that it is its parent, and as the subreaper
-//! (prctl(2)) it becomes the parent of whatever the command leaves, however that detached itself. A socket connects it
-//! with the host: on it comes what to start, and then nothing but its end, which is the end of the host or of the work.
+//! It is the host's own program, started again. It starts the command, so that it is its parent,
+//! and as the subreaper (prctl(2)) it becomes the parent of whatever the command leaves, however
+//! that detached itself. A socket connects it with the host: on it comes what to start, and then
+//! nothing but its end, which is the end of the host or of the work.
 
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
@@ -18,8 +19,8 @@ use crate::process::{command, orphans};
 
 /// Does the work of a guardian if this process was started for that; `None`: it was not.
 ///
-/// A host that uses [`CommandAdapter::guardian`](crate::CommandAdapter::guardian) calls this before anything else, and
-/// exits with what it answers.
+/// A host that uses [`CommandAdapter::guardian`](crate::CommandAdapter::guardian) calls this before
+/// anything else, and exits with what it answers.
 pub fn be_guardian() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != GUARDIAN || args.next().is_some() {
@@ -32,8 +33,8 @@ pub fn be_guardian() -> Option<ExitCode> {
     })
 }
 
-/// Starts the command, tells of it, and ends what there is of it when the host has gone or wants that. Whether
-/// nothing is left.
+/// Starts the command, tells of it, and ends what there is of it when the host has gone or wants
+/// that. Whether nothing is left.
 fn guard() -> io::Result<bool> {
     let host = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (words, streams) = receive(&host)?;
@@ -46,8 +47,8 @@ fn guard() -> io::Result<bool> {
             return Ok(true);
         }
     };
-    // Whoever ends a whole group of processes politely means the host, which ends the command its own way; blocked
-    // only now, because the command has the same ones blocked.
+    // Whoever ends a whole group of processes politely means the host, which ends the command its
+    // own way; blocked only now, because the command has the same ones blocked.
     let _ = SigSet::all().thread_block();
     tell(&host, Word::Started(command.as_raw_nonzero().get()));
     let teller = host.try_clone()?;

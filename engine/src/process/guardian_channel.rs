@@ -17,7 +17,8 @@ use rustix::net::{
 /// The only argument of a guardian.
 pub(crate) const GUARDIAN: &str = "--guard-a-command-for-its-host";
 
-/// The most bytes of a command and its arguments that are taken: the kernel allows a quarter of the limit of a stack.
+/// The most bytes of a command and its arguments that are taken: the kernel allows a quarter of the
+/// limit of a stack.
 pub(crate) const MAX_WORDS: u64 = 64 * 1024 * 1024;
 
 /// How many bytes a [`Word`] has.

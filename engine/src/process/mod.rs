@@ -1,4 +1,5 @@
-//! The command of a run as processes: how it is started, watched and ended, with everything that it has started.
+//! The command of a run as processes: how it is started, watched and ended, with everything that it
+//! has started.
 //!
 //! It knows of `step` what an adapter is, and nothing of runs but their ids.
 

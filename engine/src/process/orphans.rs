@@ -69,8 +69,8 @@ impl Orphans {
         let _ = blocking.run(reap).await;
     }
 
-    /// Kills what is left, and comes back once nothing of it runs any more. The process that was started
-    /// has ended.
+    /// Kills what is left, and comes back once nothing of it runs any more. The process that was
+    /// started has ended.
     pub(crate) async fn end(mut self, blocking: &Blocking) {
         if !blocking.run(end_descendants).await.unwrap_or(false) {
             tracing::warn!("processes that the command left cannot be ended");
@@ -96,8 +96,9 @@ impl Drop for Orphans {
     }
 }
 
-/// Kills everything that this process has started, directly or not, and comes back once nothing of it runs any more;
-/// `false`: something cannot be ended. What loses its parent has to become a child of this process. Blocks.
+/// Kills everything that this process has started, directly or not, and comes back once nothing of
+/// it runs any more; `false`: something cannot be ended. What loses its parent has to become a
+/// child of this process. Blocks.
 pub(crate) fn end_descendants() -> bool {
     let began = Instant::now();
     let mut pause = Duration::from_millis(1);
@@ -151,7 +152,8 @@ fn kill_descendants(spared: Option<Pid>) {
 /// Kills the process that `stat` was read of, and no other that has its id by now.
 fn kill(pid: Pid, stat: &ProcessStat) {
     let Ok(process) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
-        // The id of a child is its own until it is reaped, so that no handle is needed where there is none.
+        // The id of a child is its own until it is reaped, so that no handle is needed where there
+        // is none.
         if stat.parent == own_id() {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }

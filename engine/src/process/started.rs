@@ -104,12 +104,14 @@ impl Started {
 }
 
 impl Guarded {
-    /// Comes back once `guardian`, which was told what to start, has started it. `host`: this end of the socket.
+    /// Comes back once `guardian`, which was told what to start, has started it. `host`: this end
+    /// of the socket.
     pub(crate) async fn listen(guardian: Child, mut host: ChildStdout) -> io::Result<Self> {
         let command = match word(&mut host).await {
             Ok(Word::Started(id)) => Pid::from_raw(id),
             Ok(Word::NotStarted(errno)) => return Err(io::Error::from_raw_os_error(errno)),
-            // The command may have begun, and have killed its parent as the first thing that it did.
+            // The command may have begun, and have killed its parent as the first thing that it
+            // did.
             Ok(_) | Err(_) => None,
         };
         let (end, ended) = watch::channel(None);

@@ -11,8 +11,8 @@ pub(crate) struct ProcessStat {
     /// The parent; zero: none that is seen from here.
     pub(crate) parent: i32,
     pub(crate) group: i32,
-    /// When it was started, in clock ticks since the start of the machine. With its id it is one process and no
-    /// other: an id is given out again, but not within a tick.
+    /// When it was started, in clock ticks since the start of the machine. With its id it is one
+    /// process and no other: an id is given out again, but not within a tick.
     pub(crate) started: u64,
 }
 
@@ -23,8 +23,8 @@ impl ProcessStat {
         Self::parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// Reads a line of proc(5): `pid (name) state parent group …`, the time of the start as the 22nd field; the
-    /// name may hold anything.
+    /// Reads a line of proc(5): `pid (name) state parent group …`, the time of the start as the
+    /// 22nd field; the name may hold anything.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let name_end = line.iter().rposition(|b| *b == b')')?;
         let rest = std::str::from_utf8(&line[name_end + 1..]).ok()?;

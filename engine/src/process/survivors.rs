@@ -10,8 +10,8 @@ use crate::id::RunId;
 use crate::process::guardian_channel::GUARDIAN;
 use crate::records::recovery::Survivor;
 
-/// The variable that names its run to a command. Whatever the command starts inherits it, and the id of a run is
-/// used once, so that no process can be taken for another that has its id by now.
+/// The variable that names its run to a command. Whatever the command starts inherits it, and the
+/// id of a run is used once, so that no process can be taken for another that has its id by now.
 pub(crate) const CURRENT_RUN: &str = "STILLFRAME_CURRENT_RUN";
 
 /// How long a guardian takes at most to end what it guards, once its host is dead.
@@ -20,10 +20,11 @@ const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
 /// How often those that a guardian ends are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The processes that `run` had started and that can still do something, by their environment. Blocks.
+/// The processes that `run` had started and that can still do something, by their environment.
+/// Blocks.
 ///
-/// Not seen are those of other users, and those that were started with another environment (`env -i`, `sudo`) or have
-/// overwritten it.
+/// Not seen are those of other users, and those that were started with another environment (`env
+/// -i`, `sudo`) or have overwritten it.
 pub(crate) fn survivors(run: &RunId) -> Vec<Survivor> {
     let marker = format!("{CURRENT_RUN}={run}");
     let us = rustix::process::getpid().as_raw_nonzero().get();
@@ -111,7 +112,8 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // The kernel lets a parent go on before the program has its environment, but not before it has answered.
+        // The kernel lets a parent go on before the program has its environment, but not before it
+        // has answered.
         child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
         let mut answer = [0];
         child

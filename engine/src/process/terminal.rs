@@ -119,8 +119,8 @@ impl Terminal {
     /// Gives the terminal to a command that reads from it, if the host has it.
     ///
     /// Where stdin is something else, a process beside the host may be reading from the terminal,
-    /// as in `cat | host`; the command gets it when it asks for it. `told`: what tells of the stops of a command that
-    /// is no child of this process.
+    /// as in `cat | host`; the command gets it when it asks for it. `told`: what tells of the stops
+    /// of a command that is no child of this process.
     pub(crate) fn begin(&mut self, group: &ProcessGroup, told: Option<Stops>) {
         self.told = told;
         if self.is_stdin && self.foreground(group) == Foreground::Host {

@@ -1,4 +1,5 @@
-//! What steps do to repositories, as it is kept: intents, what came of them, and the commits that are known.
+//! What steps do to repositories, as it is kept: intents, what came of them, and the commits that
+//! are known.
 
 use std::fmt;
 
@@ -79,7 +80,8 @@ pub struct EffectRecord {
     pub status: EffectStatus,
     /// Every byte of the commit.
     pub intent: CommitIntent,
-    /// The commit that came of it; another id than the intent's where somebody made the same one again.
+    /// The commit that came of it; another id than the intent's where somebody made the same one
+    /// again.
     pub commit: Option<String>,
     /// Why it cannot be done.
     pub error: Option<Failure>,
@@ -120,7 +122,8 @@ pub struct CommitRecord {
     pub message: String,
     /// Its author.
     pub author: Signature,
-    /// How many files differ from its first parent; 0, as the counts below, also where those cannot be read.
+    /// How many files differ from its first parent; 0, as the counts below, also where those cannot
+    /// be read.
     pub files_changed: u64,
     /// How many lines were added, of files that are text.
     pub insertions: u64,

@@ -1,8 +1,8 @@
 //! Whose a run is, and until when.
 //!
-//! An engine that works on a run holds its lease and renews it. Whoever takes the run over raises the
-//! lease's epoch, and what is written for the run names the epoch that its writer has, so an owner that
-//! comes back late changes nothing.
+//! An engine that works on a run holds its lease and renews it. Whoever takes the run over raises
+//! the lease's epoch, and what is written for the run names the epoch that its writer has, so an
+//! owner that comes back late changes nothing.
 
 use std::fs;
 use std::io;
@@ -19,8 +19,8 @@ use crate::id::EngineId;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A moment of this machine by the clock that nobody can set, and that goes on while it sleeps:
-/// `CLOCK_BOOTTIME` of clock_gettime(2). It means something to every process of the machine until its next
-/// start.
+/// `CLOCK_BOOTTIME` of clock_gettime(2). It means something to every process of the machine until
+/// its next start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// Which start of the machine.
@@ -35,8 +35,8 @@ impl Moment {
         let path = Path::new(BOOT_ID);
         let boot_id = match fs::read_to_string(path) {
             Ok(text) => text.trim().to_owned(),
-            // Without it a lease of before the last start of the machine looks like one of now, and ends when
-            // its time is up, or at once where its owner's lock is free.
+            // Without it a lease of before the last start of the machine looks like one of now, and
+            // ends when its time is up, or at once where its owner's lock is free.
             Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
             Err(e) => return Err(PathError::at("read", path)(e)),
         };

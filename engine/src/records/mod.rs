@@ -1,5 +1,5 @@
-//! What is kept and told of: statuses with their transitions, rows, and the documents that a host gets. Values, and
-//! functions over them; nothing here writes.
+//! What is kept and told of: statuses with their transitions, rows, and the documents that a host
+//! gets. Values, and functions over them; nothing here writes.
 //!
 //! It knows the ids and `events`.
 

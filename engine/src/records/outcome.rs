@@ -44,8 +44,8 @@ pub struct RunOutcome {
     /// What the run has asked, in that order; of one that is
     /// [`WaitingForInput`](crate::RunStatus::WaitingForInput) those that are open are waited for.
     pub questions: Vec<QuestionRecord>,
-    /// Whether the run had ended before it was asked for, or still waits for an answer, so that this is what is on
-    /// record, and nothing was run.
+    /// Whether the run had ended before it was asked for, or still waits for an answer, so that
+    /// this is what is on record, and nothing was run.
     pub is_stored: bool,
 }
 
@@ -53,8 +53,9 @@ pub struct RunOutcome {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RunResult {
-    /// `completed`, `failed`, `timeout` or `cancelled`; `interrupted` if the engine was shut down meanwhile and
-    /// the run can be resumed; `waiting_for_input` if it rests until somebody answers.
+    /// `completed`, `failed`, `timeout` or `cancelled`; `interrupted` if the engine was shut down
+    /// meanwhile and the run can be resumed; `waiting_for_input` if it rests until somebody
+    /// answers.
     pub status: RunStatus,
     /// The exit code of a command; `None` for other adapters, unless they gave one.
     pub exit_code: Option<i32>,

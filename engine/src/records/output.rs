@@ -31,7 +31,8 @@ pub struct CommandResult {
     /// The number of the signal that ended it, if one did.
     #[serde(default)]
     pub signal: Option<i32>,
-    /// Whether it had the terminal when it ended, so that what is typed there to interrupt was for it alone.
+    /// Whether it had the terminal when it ended, so that what is typed there to interrupt was for
+    /// it alone.
     #[serde(default)]
     pub had_terminal: bool,
 }

@@ -126,7 +126,8 @@ impl Deadline {
     }
 }
 
-/// Where in a run a question is asked. What is asked there again when the run is resumed is the same question.
+/// Where in a run a question is asked. What is asked there again when the run is resumed is the
+/// same question.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct QuestionPlace {
     /// The step; `None`: outside of any.
@@ -180,7 +181,8 @@ impl QuestionRow {
         }
     }
 
-    /// The answer that counts because nobody gave one in time; `None`: it is waited for, or needed no more.
+    /// The answer that counts because nobody gave one in time; `None`: it is waited for, or needed
+    /// no more.
     pub(crate) fn ripe(&self, at: Timestamp, now: &Moment) -> Option<&str> {
         let deadline = self.deadline.as_ref()?;
         let is_ripe = self.status == QuestionStatus::Open && deadline.has_passed(at, now);

@@ -12,16 +12,18 @@ use crate::id::RunId;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// What was done, as the events that say so, in their order: runs that were settled, restores that were carried
-    /// on to their end, commits that were made or found. The data of each has `recovered`.
+    /// What was done, as the events that say so, in their order: runs that were settled, restores
+    /// that were carried on to their end, commits that were made or found. The data of each has
+    /// `recovered`.
     pub done: Vec<Event>,
-    /// The workspaces that could not be looked after, because they are gone or in use, or what is on record of a run in
-    /// them is damaged, each with the reason. What was
-    /// left there is as it was, and is looked after when it is used next, or by the next engine.
+    /// The workspaces that could not be looked after, because they are gone or in use, or what is
+    /// on record of a run in them is damaged, each with the reason. What was left there is as it
+    /// was, and is looked after when it is used next, or by the next engine.
     pub left: Vec<LeftWorkspace>,
-    /// The processes that are at work, though the run that had started them was settled. No run begins in the workspace
-    /// before they have ended. [`survivors`](crate::records::Survivor) cannot be seen where they are another user's, or were given
-    /// an environment without `STILLFRAME_CURRENT_RUN`.
+    /// The processes that are at work, though the run that had started them was settled. No run
+    /// begins in the workspace before they have ended. [`survivors`](crate::records::Survivor)
+    /// cannot be seen where they are another user's, or were given an environment without
+    /// `STILLFRAME_CURRENT_RUN`.
     #[serde(default)]
     pub survivors: Vec<Survivor>,
 }

@@ -41,12 +41,12 @@ pub struct RestoreDocument {
     pub guard_snapshot: Option<SnapshotId>,
     /// The full name of the ref that keeps the old branch tip, if a branch moved.
     pub safety_tag: Option<String>,
-    /// The tags in which an earlier version kept old tips, and that were moved to where no push of tags takes
-    /// them. Left out if there are none.
+    /// The tags in which an earlier version kept old tips, and that were moved to where no push of
+    /// tags takes them. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved_tags: Vec<MovedTag>,
-    /// Of a rollback, and of an undo with the repository: the refs that what is taken back changed, and that are left as
-    /// it left them, sorted by name. Left out if there are none.
+    /// Of a rollback, and of an undo with the repository: the refs that what is taken back changed,
+    /// and that are left as it left them, sorted by name. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs_left: Vec<LeftRef>,
     /// Every path that was written or removed, sorted.
@@ -57,16 +57,16 @@ pub struct RestoreDocument {
     pub skipped: Vec<Skipped>,
     /// Why it was refused or failed, or what of the repository could not be put back.
     pub error: Option<Failure>,
-    /// Files that were replaced and did not get all extended attributes of what was there, which the trash of
-    /// the guard has. Left out if there are none.
+    /// Files that were replaced and did not get all extended attributes of what was there, which
+    /// the trash of the guard has. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes_lost: Vec<LostAttributes>,
-    /// What was put back of the repository. Left out if that is nothing, and where a part of it failed: `error` says
-    /// which.
+    /// What was put back of the repository. Left out if that is nothing, and where a part of it
+    /// failed: `error` says which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<RepositoryChanges>,
-    /// How long its parts took. Left out of the document of a rollback, whose event has them, and of
-    /// one that was not done, or that recovery finished.
+    /// How long its parts took. Left out of the document of a rollback, whose event has them, and
+    /// of one that was not done, or that recovery finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durations: Option<RestoreDurations>,
 }
@@ -78,16 +78,17 @@ pub struct LeftRef {
     /// What became of it.
     #[serde(flatten)]
     pub change: RefChange,
-    /// The command that takes that back, for a POSIX shell in the repository; of what is listed, those before it come
-    /// first. Of stashes it stores those again that were dropped, but for those that git has removed. `None`, which is
-    /// empty in JSON, for a branch where the repository was not put back: what the error says comes first, and what the
-    /// branch was at may be gone; for what named an object that git has removed; for a branch that came, and that another
-    /// work tree has checked out; and for stashes that came to those that there were, which nobody but their owner tells
-    /// apart.
+    /// The command that takes that back, for a POSIX shell in the repository; of what is listed,
+    /// those before it come first. Of stashes it stores those again that were dropped, but for
+    /// those that git has removed. `None`, which is empty in JSON, for a branch where the
+    /// repository was not put back: what the error says comes first, and what the branch was at may
+    /// be gone; for what named an object that git has removed; for a branch that came, and that
+    /// another work tree has checked out; and for stashes that came to those that there were, which
+    /// nobody but their owner tells apart.
     #[serde(with = "command")]
     pub undo: Option<String>,
-    /// The directory of the work tree that has a branch which came checked out, printable, if it is another than that of
-    /// the workspace. Git would remove the branch from under it.
+    /// The directory of the work tree that has a branch which came checked out, printable, if it is
+    /// another than that of the workspace. Git would remove the branch from under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_out_at: Option<String>,
 }
@@ -133,7 +134,8 @@ impl LeftRef {
         }
     }
 
-    /// [`LeftRef::undo`] with other words for the shell in the place of `git`, such as `git -C DIR`.
+    /// [`LeftRef::undo`] with other words for the shell in the place of `git`, such as `git -C
+    /// DIR`.
     pub fn undo_with(&self, git: &str) -> Option<String> {
         self.undo
             .as_ref()
@@ -141,8 +143,8 @@ impl LeftRef {
     }
 }
 
-/// Those that are left, in an order in which their commands can be run: what came below the name of a ref that went, as
-/// `d/x` of `d`, is in its way.
+/// Those that are left, in an order in which their commands can be run: what came below the name of
+/// a ref that went, as `d/x` of `d`, is in its way.
 pub(crate) fn in_order(mut left: Vec<LeftRef>) -> Vec<LeftRef> {
     let went = left.iter().filter(|left| left.change.after.is_none());
     let went: BTreeSet<String> = went.map(|left| left.change.name.clone()).collect();
@@ -154,8 +156,9 @@ pub(crate) fn in_order(mut left: Vec<LeftRef>) -> Vec<LeftRef> {
     left
 }
 
-/// What takes back what became of a ref, unless somebody has moved it since. Stashes are the log of their ref: with the
-/// ref all go, which the run had made then, and one that is stored comes before those that there are.
+/// What takes back what became of a ref, unless somebody has moved it since. Stashes are the log of
+/// their ref: with the ref all go, which the run had made then, and one that is stored comes before
+/// those that there are.
 pub(crate) fn way_back_of(change: &RefChange, git: &str) -> Option<String> {
     let RefChange { before, after, .. } = change;
     let name = &*change.name;
@@ -177,8 +180,8 @@ pub(crate) fn way_back_of(change: &RefChange, git: &str) -> Option<String> {
     }
 }
 
-/// What stores stashes again as they are listed, the oldest first, but for those that git has removed. Each is for itself:
-/// one that git refuses keeps no other away.
+/// What stores stashes again as they are listed, the oldest first, but for those that git has
+/// removed. Each is for itself: one that git refuses keeps no other away.
 pub(crate) fn stored_again(dropped: &[DroppedStash], git: &str) -> Option<String> {
     let command = |stash: &DroppedStash| match &*stash.message {
         "" => format!("{git} stash store {}", stash.commit),
@@ -198,11 +201,11 @@ pub(crate) fn stored_again(dropped: &[DroppedStash], git: &str) -> Option<String
 pub struct UndoOutcome {
     /// What was taken back.
     pub undone: Undone,
-    /// Of what was restored, files of lines that were edited since: they have what the operation replaced,
-    /// and the edits. Sorted.
+    /// Of what was restored, files of lines that were edited since: they have what the operation
+    /// replaced, and the edits. Sorted.
     pub merged: Vec<RelPath>,
-    /// Of what was left as it is, such files where the edits meet what the operation changed. Nobody but
-    /// their author can say what is wanted there. Sorted by path.
+    /// Of what was left as it is, such files where the edits meet what the operation changed.
+    /// Nobody but their author can say what is wanted there. Sorted by path.
     pub conflicts: Vec<Conflict>,
     /// What that did.
     #[serde(flatten)]
@@ -303,8 +306,8 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
     }
 }
 
-/// What a restore put back of the repository. Where more was wrong in the end than was planned with, a part of that is
-/// not done, and nobody says here which.
+/// What a restore put back of the repository. Where more was wrong in the end than was planned
+/// with, a part of that is not done, and nobody says here which.
 pub(crate) fn put_back(outcome: &RestoreOutcome) -> Option<RepositoryChanges> {
     let planned = &outcome.plan.repository;
     let is_whole = planned.problem == outcome.repository_error;

@@ -1,5 +1,6 @@
-//! The documents that the row of a run has: what it was begun as, what its adapter returned, what was seen of its
-//! workspace. What reads them is lenient: an earlier or later version may have written a part in another way.
+//! The documents that the row of a run has: what it was begun as, what its adapter returned, what
+//! was seen of its workspace. What reads them is lenient: an earlier or later version may have
+//! written a part in another way.
 
 use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,8 @@ pub(crate) struct KeptOptions<W> {
     pub(crate) metadata: Value,
 }
 
-/// What a run stays, whoever goes on with it. Rows of earlier versions have none of it, which is its default.
+/// What a run stays, whoever goes on with it. Rows of earlier versions have none of it, which is
+/// its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct BegunAs {

@@ -44,7 +44,8 @@ pub struct RunRecord {
     pub options: serde_json::Value,
     /// What the adapter returned, without the streams of a command.
     pub output: serde_json::Value,
-    /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a workspace.
+    /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a
+    /// workspace.
     pub workspace: serde_json::Value,
 }
 

@@ -193,7 +193,8 @@ impl PhaseRow {
         }
     }
 
-    /// The row after `event`. Unlike a step, a phase that is done may begin again, for a step that is new in it.
+    /// The row after `event`. Unlike a step, a phase that is done may begin again, for a step that
+    /// is new in it.
     pub(crate) fn after(
         &self,
         event: StepEvent,
@@ -248,8 +249,8 @@ pub(crate) struct StepRow {
     pub(crate) completed_at: Option<Timestamp>,
     /// Of the last attempt, in milliseconds.
     pub(crate) duration_ms: Option<u64>,
-    /// The place of its last beginning among the beginnings and ends of steps of its run: what was at
-    /// work at one time is told by these, since clocks go backwards.
+    /// The place of its last beginning among the beginnings and ends of steps of its run: what was
+    /// at work at one time is told by these, since clocks go backwards.
     pub(crate) begun_order: Option<u64>,
     /// The place of its end among the same; `None`: it has not ended since.
     pub(crate) ended_order: Option<u64>,
@@ -288,7 +289,8 @@ impl StepRow {
         }
     }
 
-    /// The row of another attempt. The snapshot before the first one stays, as long as nobody took another.
+    /// The row of another attempt. The snapshot before the first one stays, as long as nobody took
+    /// another.
     pub(crate) fn begun(
         &self,
         snapshot_before: Option<SnapshotId>,
@@ -428,8 +430,8 @@ impl Closed {
     }
 }
 
-/// Why the workspace cannot go back to where an interrupted step began; `None`: it can. `keeps_content`: whether there
-/// are bytes to go back to.
+/// Why the workspace cannot go back to where an interrupted step began; `None`: it can.
+/// `keeps_content`: whether there are bytes to go back to.
 pub(crate) fn cannot_go_back(
     row: &StepRow,
     steps: &[StepRow],
@@ -464,8 +466,8 @@ pub(crate) fn closed(
     let ended: Vec<StepRow> = steps
         .iter()
         .filter(|step| !step.status.is_settled())
-        // What was cut off before stays as it is. What is there by now may be somebody else's, who worked here since,
-        // also where nobody could capture what the step had left.
+        // What was cut off before stays as it is. What is there by now may be somebody else's, who
+        // worked here since, also where nobody could capture what the step had left.
         .filter(|step| how != Closed::Interrupted || step.status != StepStatus::Interrupted)
         .filter_map(|step| {
             // One that asks did nothing since it began to wait, whoever else did.
@@ -535,8 +537,8 @@ pub(crate) fn next_order(steps: &[StepRow]) -> u64 {
     orders.max().map_or(1, |last| last + 1)
 }
 
-/// Whether going back to where the interrupted `step` began takes back nothing but what it did: no other
-/// step of its run was at work since.
+/// Whether going back to where the interrupted `step` began takes back nothing but what it did: no
+/// other step of its run was at work since.
 pub(crate) fn was_alone(step: &StepRow, steps: &[StepRow]) -> bool {
     let Some(began) = step.begun_order else {
         return false;
@@ -544,7 +546,8 @@ pub(crate) fn was_alone(step: &StepRow, steps: &[StepRow]) -> bool {
     steps
         .iter()
         .filter(|other| other.id != step.id && other.begun_order.is_some())
-        // Of several that were cut off at once none may go back: each has work of the others after it.
+        // Of several that were cut off at once none may go back: each has work of the others after
+        // it.
         .all(|other| {
             other.status != StepStatus::Interrupted
                 && other.ended_order.is_some_and(|ended| ended < began)

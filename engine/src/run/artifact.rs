@@ -28,8 +28,8 @@ pub(crate) async fn put(
     Ok(record)
 }
 
-/// Keeps content under `key`, and answers with the record that is to be registered, and what keeps clean-ups away until
-/// it is.
+/// Keeps content under `key`, and answers with the record that is to be registered, and what keeps
+/// clean-ups away until it is.
 pub(crate) async fn keep(
     core: &Core,
     (session_id, run_id): (&SessionId, Option<&RunId>),

@@ -46,8 +46,8 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the session of a run that was cancelled here, if it was made for the run: whoever began it is gone. The run is
-/// cancelled, which is what was asked for, whatever becomes of this.
+/// Ends the session of a run that was cancelled here, if it was made for the run: whoever began it
+/// is gone. The run is cancelled, which is what was asked for, whatever becomes of this.
 pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
     if !run.begun_as().own_session {
         return;
@@ -86,7 +86,8 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
         }
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
-    // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of it there.
+    // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of
+    // it there.
     if found.claim() == Claim::Held || is_left {
         return ask_its_owner(core, &found.row).await.map(|()| None);
     }
@@ -169,8 +170,8 @@ async fn what_is_left(
     Ok((right, Some(left)))
 }
 
-/// Whether the owner of a run, though it was not heard of for long, is there and has the workspace: what it has started
-/// may be at work.
+/// Whether the owner of a run, though it was not heard of for long, is there and has the workspace:
+/// what it has started may be at work.
 pub(crate) async fn has_its_workspace(core: &Core, run: &RunRow) -> Result<bool, Error> {
     let Some(recorded) = run.workspace.clone() else {
         return Ok(false);

@@ -47,8 +47,9 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
     })
 }
 
-/// Compares what was before a run with what was after it, keeps the patch as an artifact where it is too large to
-/// be embedded or the host wants it so, and logs the event, which names the artifact.
+/// Compares what was before a run with what was after it, keeps the patch as an artifact where it
+/// is too large to be embedded or the host wants it so, and logs the event, which names the
+/// artifact.
 ///
 /// Beside the comparison: why the patch could not be kept, if it could not.
 pub(crate) async fn diff(
@@ -98,7 +99,8 @@ pub(crate) async fn diff(
     Ok((diff, problem))
 }
 
-/// Keeps the whole patch as an artifact, and answers with the record that is to be registered; `None`: there is one.
+/// Keeps the whole patch as an artifact, and answers with the record that is to be registered;
+/// `None`: there is one.
 async fn offload(
     core: &Core,
     diff: &mut Diff,
@@ -133,8 +135,8 @@ async fn offload(
 /// How the key of a patch begins.
 const PATCH: &str = "patch_";
 
-/// Whether an artifact of this key is a patch that the engine kept, which has a key of its own: it ends in 32 random
-/// digits.
+/// Whether an artifact of this key is a patch that the engine kept, which has a key of its own: it
+/// ends in 32 random digits.
 pub(crate) fn is_patch_key(key: &str) -> bool {
     let digits = key
         .strip_prefix(PATCH)

@@ -1,7 +1,8 @@
 //! The end of a run: the one place where it is written down.
 //!
-//! However an end comes, it is one transaction: the steps that were under way, the questions that nobody will answer, the
-//! operation that an undo takes back, the outcome, the status and the last event.
+//! However an end comes, it is one transaction: the steps that were under way, the questions that
+//! nobody will answer, the operation that an undo takes back, the outcome, the status and the last
+//! event.
 
 use serde_json::Value;
 use stillframe_backends::SnapshotId;
@@ -50,7 +51,8 @@ pub(crate) struct Left {
     pub(crate) steps: (Vec<PhaseRow>, Vec<StepRow>),
     /// The snapshot of what those steps left.
     pub(crate) after: Option<SnapshotId>,
-    /// What an undo takes back; `None`: the run has no workspace, or what it did there is not known.
+    /// What an undo takes back; `None`: the run has no workspace, or what it did there is not
+    /// known.
     pub(crate) changed: Option<Changed>,
     /// The guard of its rollback, which is on record with this end.
     pub(crate) guard: Option<SnapshotId>,
@@ -88,8 +90,8 @@ impl End {
 ///
 /// # Errors
 ///
-/// `Conflict`: the run is somebody else's, has ended, or moved meanwhile; or it was to rest, and somebody has asked for
-/// its end.
+/// `Conflict`: the run is somebody else's, has ended, or moved meanwhile; or it was to rest, and
+/// somebody has asked for its end.
 pub(crate) async fn end_run(
     core: &Core,
     (session_id, run_id): (&SessionId, &RunId),

@@ -1,8 +1,8 @@
 //! A run from its acceptance to its end.
 //!
-//! The work of a run is a task that the run's actor starts, and that owns everything which the run needs: permit, lock,
-//! adapter. It asks the actor for every transition, so that the loss of that does not end a run, and neither does whoever
-//! asked for it by leaving.
+//! The work of a run is a task that the run's actor starts, and that owns everything which the run
+//! needs: permit, lock, adapter. It asks the actor for every transition, so that the loss of that
+//! does not end a run, and neither does whoever asked for it by leaving.
 
 mod captures;
 mod ending;
@@ -362,7 +362,8 @@ impl RunTask {
             return Err(recorded.held().in_run(in_run));
         }
         if let Some(place) = &self.workspace {
-            // What a crash left half done here is finished or given up before anybody reads what its steps did.
+            // What a crash left half done here is finished or given up before anybody reads what
+            // its steps did.
             let (core, workspace) = (&self.core, &place.opened.workspace);
             let patience = core.parts.settings.lock_patience;
             turn::work(core, workspace, "recovery", patience, |_| Ok(()))
@@ -505,8 +506,9 @@ impl RunTask {
         // What ends after this changes nothing in a run that is over.
         steps.settle().await;
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
-            // Nobody waits for the answers any more, and the run is under way until its end is on record. What is not
-            // taken back now is when the end is written down: what the work left is captured in any case.
+            // Nobody waits for the answers any more, and the run is under way until its end is on
+            // record. What is not taken back now is when the end is written down: what the work
+            // left is captured in any case.
             if let Err(e) = steps.withdraw_all().await {
                 tracing::warn!(run = %self.run_id, error = %e.chain(), "its questions are not withdrawn");
             }
@@ -693,7 +695,8 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    /// Takes a step of the run that does not end it; `right` refuses it if the run is another engine's by then.
+    /// Takes a step of the run that does not end it; `right` refuses it if the run is another
+    /// engine's by then.
     async fn step(&self, event: RunEvent, said: &RunStarted, right: Change) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),

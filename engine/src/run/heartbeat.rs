@@ -27,8 +27,8 @@ pub(crate) fn new_lease(parts: &Parts, epoch: u64) -> Result<Lease, Error> {
     })
 }
 
-/// Holds the lease of a run for as long as the run is under way, and hears of whoever asks through the log that
-/// it be cancelled. Cancels `lost` once the run is another engine's.
+/// Holds the lease of a run for as long as the run is under way, and hears of whoever asks through
+/// the log that it be cancelled. Cancels `lost` once the run is another engine's.
 pub(crate) async fn tend(
     core: Core,
     hold: Hold,

@@ -38,8 +38,8 @@ enum Attempt {
 
 impl RunLock {
     /// Waits for the right to change `workspace`, at most for `patience`; after that it is `Busy`,
-    /// and the message names the holder, or the processes that a run is survived by whose engine died.
-    /// `holder` is what others will read.
+    /// and the message names the holder, or the processes that a run is survived by whose engine
+    /// died. `holder` is what others will read.
     pub(crate) async fn acquire(
         workspace: &Workspace,
         holder: &str,
@@ -75,10 +75,11 @@ impl RunLock {
         }
     }
 
-    /// Gives the right back after a run that was brought to its end: whoever comes next need not look for what
-    /// it had started.
+    /// Gives the right back after a run that was brought to its end: whoever comes next need not
+    /// look for what it had started.
     pub(crate) fn release(self) {
-        // Best effort: where it fails, whoever comes next looks, and finds nothing or what was left on purpose.
+        // Best effort: where it fails, whoever comes next looks, and finds nothing or what was left
+        // on purpose.
         let _ = self.file.set_len(0);
     }
 }

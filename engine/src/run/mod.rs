@@ -1,6 +1,7 @@
 //! A run from its acceptance to its end, whoever brings that about.
 //!
-//! It knows `step`, `process`, `workspace` and what is below them. It does not know sessions but by their actor.
+//! It knows `step`, `process`, `workspace` and what is below them. It does not know sessions but by
+//! their actor.
 
 pub(crate) mod artifact;
 pub(crate) mod cancel;

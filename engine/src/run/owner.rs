@@ -19,7 +19,8 @@ pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Res
     })
 }
 
-/// Whether the engine that has a run is there, and at work on it as far as that can be known. Blocks.
+/// Whether the engine that has a run is there, and at work on it as far as that can be known.
+/// Blocks.
 pub(crate) fn has_owner(parts: &Parts, row: &RunRow) -> Result<bool, Error> {
     if row.engine_id == parts.engine_id {
         // Its end may not have been written down.
@@ -28,7 +29,8 @@ pub(crate) fn has_owner(parts: &Parts, row: &RunRow) -> Result<bool, Error> {
     Ok(liveness::is_alive(parts.state_dir.path(), &row.engine_id)?)
 }
 
-/// Takes a run from whoever had it, so that nobody holds it, and an owner that comes back late writes nothing.
+/// Takes a run from whoever had it, so that nobody holds it, and an owner that comes back late
+/// writes nothing.
 pub(crate) fn taken_from_owner(
     parts: &Parts,
     run_id: &RunId,

@@ -120,8 +120,8 @@ pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>
     }))
 }
 
-/// As [`recorded`]; of a run whose engine is dead, and which another engine is about to settle, once that is done. It is
-/// not waited for longer than for a workspace.
+/// As [`recorded`]; of a run whose engine is dead, and which another engine is about to settle,
+/// once that is done. It is not waited for longer than for a workspace.
 pub(crate) async fn recorded_when_settled(
     core: &Core,
     id: &RunId,

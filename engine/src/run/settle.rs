@@ -39,16 +39,17 @@ pub(crate) const MAX_LOOKS: usize = 4;
 pub(crate) enum Settled {
     /// It rests or has ended, by this engine or another one.
     Done,
-    /// It is as it was: somebody is at work in its workspace, who may be its owner, or its owner is back.
+    /// It is as it was: somebody is at work in its workspace, who may be its owner, or its owner is
+    /// back.
     Left,
 }
 
-/// Puts on record what one run left in the workspace, and ends it as failed; or, if it can be resumed, as
-/// interrupted.
+/// Puts on record what one run left in the workspace, and ends it as failed; or, if it can be
+/// resumed, as interrupted.
 ///
 /// Nothing is rolled back: nobody can prove that what the run had started has ended. A rollback
-/// that had begun was finished when its workspace was locked. Its lease is raised, so that an owner that
-/// was taken for dead writes nothing more.
+/// that had begun was finished when its workspace was locked. Its lease is raised, so that an owner
+/// that was taken for dead writes nothing more.
 ///
 /// `why`: what is known of the end of its engine's work; `None`: the engine is gone.
 pub(crate) async fn settle_run(
@@ -172,8 +173,8 @@ impl OnRecord {
         lease.is_some_and(|lease| lease.cancel_requested_at.is_some())
     }
 
-    /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun the steps are taken
-    /// back.
+    /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun
+    /// the steps are taken back.
     fn event(&self, run: &RunRow) -> RunEvent {
         let is_resumable = run.begun_as().resumable || self.has_phases;
         match (is_resumable && self.rollback.is_none(), self.is_unwanted()) {
@@ -185,8 +186,8 @@ impl OnRecord {
     }
 }
 
-/// What a run left in its workspace, and why that could not be seen; `None`: its work had not begun there. `Busy`:
-/// somebody is at work there.
+/// What a run left in its workspace, and why that could not be seen; `None`: its work had not begun
+/// there. `Busy`: somebody is at work there.
 async fn what_it_left(
     core: &Core,
     run: &RunRow,

@@ -88,8 +88,9 @@ impl SessionManager {
     ///
     /// The engine could not do its part. [`Error::touched`] is false if the adapter was not called.
     /// `InvalidOptions`, and `Conflict` of a session that takes no runs: there is no run. Any other
-    /// refusal is a failed run, or an interrupted one if the host has named it, and [`Error::run_id`] says which. A run whose end could not be
-    /// recorded is in [`Error::outcome`].
+    /// refusal is a failed run, or an interrupted one if the host has named it, and
+    /// [`Error::run_id`] says which. A run whose end could not be recorded is in
+    /// [`Error::outcome`].
     pub async fn execute_run(
         &self,
         options: RunOptions,
@@ -111,10 +112,12 @@ impl SessionManager {
         Ok(taken.snapshot)
     }
 
-    /// As [`SessionManager::snapshot`], unless nothing differs from the newest snapshot of the workspace that is no
-    /// guard: then that one is the answer, whatever its label, and no further one is kept.
+    /// As [`SessionManager::snapshot`], unless nothing differs from the newest snapshot of the
+    /// workspace that is no guard: then that one is the answer, whatever its label, and no further
+    /// one is kept.
     ///
-    /// What differs is what [`Backend::is_unchanged`](stillframe_backends::Backend::is_unchanged) looks at.
+    /// What differs is what [`Backend::is_unchanged`](stillframe_backends::Backend::is_unchanged)
+    /// looks at.
     pub async fn snapshot_if_changed(
         &self,
         workspace: &WorkspaceOptions,
@@ -145,11 +148,11 @@ impl SessionManager {
 
     /// Compares two snapshots, or one with the workspace as it is.
     ///
-    /// An end is a snapshot of this workspace, by any of its [names](crate::SnapshotName); with the hash
-    /// backend also one of another workspace, by its id.
+    /// An end is a snapshot of this workspace, by any of its [names](crate::SnapshotName); with the
+    /// hash backend also one of another workspace, by its id.
     ///
-    /// The workspace as it is is captured by the rules and limits that are stored with the snapshot on
-    /// the other side. What `workspace` leaves out and includes adds to them.
+    /// The workspace as it is is captured by the rules and limits that are stored with the snapshot
+    /// on the other side. What `workspace` leaves out and includes adds to them.
     pub async fn diff(
         &self,
         workspace: &WorkspaceOptions,
@@ -166,7 +169,8 @@ impl SessionManager {
             .await
     }
 
-    /// Says what a restore would do, to the repository too where that is asked for. Nothing is touched.
+    /// Says what a restore would do, to the repository too where that is asked for. Nothing is
+    /// touched.
     pub async fn plan_restore(
         &self,
         workspace: &WorkspaceOptions,
@@ -238,13 +242,14 @@ impl SessionManager {
             .await
     }
 
-    /// Puts what a snapshot has into another directory, whole or not at all. Nothing of the workspace is touched, and
-    /// no guard is taken.
+    /// Puts what a snapshot has into another directory, whole or not at all. Nothing of the
+    /// workspace is touched, and no guard is taken.
     ///
     /// # Errors
     ///
-    /// `InvalidOptions`: the directory is not new and not empty, or lies where it must not. `NotFound`: the snapshot does
-    /// not have a path that was asked for. After any error nothing is at the directory that was not there.
+    /// `InvalidOptions`: the directory is not new and not empty, or lies where it must not.
+    /// `NotFound`: the snapshot does not have a path that was asked for. After any error nothing is
+    /// at the directory that was not there.
     pub async fn copy(
         &self,
         workspace: &WorkspaceOptions,
@@ -261,9 +266,9 @@ impl SessionManager {
     /// Takes back what an operation changed, and keeps what was changed since.
     ///
     /// It waits for a run that is at work in the workspace, and is `Busy` after a while. `NotFound`
-    /// if there is nothing to take back, or the operation changed nothing at a path that was named. Of a run that was rolled back nothing is left to take back,
-    /// unless somebody brought it back: that is an outcome without a guard, and no operation that
-    /// another undo could take back.
+    /// if there is nothing to take back, or the operation changed nothing at a path that was named.
+    /// Of a run that was rolled back nothing is left to take back, unless somebody brought it back:
+    /// that is an outcome without a guard, and no operation that another undo could take back.
     pub async fn undo(
         &self,
         workspace: &WorkspaceOptions,
@@ -563,8 +568,8 @@ async fn restore(
     let parts = core.parts.clone();
     let patience = parts.settings.lock_patience;
     let workspace = opened.workspace.clone();
-    // What is named is told at once if it is wrong, whoever is at work, and is that one though others are taken until
-    // it is this one's turn.
+    // What is named is told at once if it is wrong, whoever is at work, and is that one though
+    // others are taken until it is this one's turn.
     let named = {
         let (text, workspace) = (request.snapshot.clone(), workspace.clone());
         core.parts

@@ -98,8 +98,8 @@ impl Undo {
         })
     }
 
-    /// Whether there is nothing to take back of the files, because the rollback did it. Since then somebody may have
-    /// brought back what it took.
+    /// Whether there is nothing to take back of the files, because the rollback did it. Since then
+    /// somebody may have brought back what it took.
     fn is_done(&self, op: &Operation, locked: &LockedWorkspace) -> Result<bool, Error> {
         if !self.is_rolled_back {
             return Ok(false);
@@ -117,7 +117,8 @@ impl Undo {
     }
 }
 
-/// Of what the operation `changed`, what lies at and below the paths that were `asked` for. Each has to have some.
+/// Of what the operation `changed`, what lies at and below the paths that were `asked` for. Each
+/// has to have some.
 fn changed_at(
     undone: &Undone,
     changed: &BTreeSet<RelPath>,
@@ -304,7 +305,8 @@ fn operation(
             })
         }
         UndoTarget::Run(text) => {
-            // What begins so elsewhere is not meant; were nothing here, or were it all of an id, it is named.
+            // What begins so elsewhere is not meant; were nothing here, or were it all of an id, it
+            // is named.
             let run = match find_run_in(store, text, locked.id()) {
                 Err(e) if e.kind() == ErrorKind::NotFound => find_run(store, text)?,
                 found => found?,

@@ -47,8 +47,8 @@ pub(crate) enum Change {
     /// Writes what follows only if the lease of the run is of this epoch, so that an owner that was
     /// taken for dead changes nothing.
     Fence { run_id: RunId, epoch: u64 },
-    /// Takes a run over, only from this lease, of this epoch and not renewed since; `None`: it has none. The
-    /// run's next snapshot after its work gets the id `after`.
+    /// Takes a run over, only from this lease, of this epoch and not renewed since; `None`: it has
+    /// none. The run's next snapshot after its work gets the id `after`.
     ClaimLease {
         run_id: RunId,
         from: Option<Box<Lease>>,
@@ -75,15 +75,16 @@ pub(crate) enum Change {
         from: Option<StepStatus>,
         row: Box<PhaseRow>,
     },
-    /// A step as it is now, only from this status; `None`: it is new. Its phase is there. The commit of one whose attempt is
-    /// under way already stays as [`Change::SetStepCommit`] has it, which may have come since the row was read.
+    /// A step as it is now, only from this status; `None`: it is new. Its phase is there. The
+    /// commit of one whose attempt is under way already stays as [`Change::SetStepCommit`] has it,
+    /// which may have come since the row was read.
     PutStep {
         run_id: RunId,
         from: Option<StepStatus>,
         row: Box<StepRow>,
     },
-    /// A part of a step as it is now; one that begins while another of its name is under way in the same attempt is
-    /// [`StateError::Exists`].
+    /// A part of a step as it is now; one that begins while another of its name is under way in the
+    /// same attempt is [`StateError::Exists`].
     PutTask(Box<TaskRow>),
     /// A question as it is now, only from this status; `None`: it is new in its place.
     PutQuestion {
@@ -109,12 +110,13 @@ pub(crate) enum Change {
     AddSnapshot(Box<SnapshotRow>),
     /// Snapshots that the store no longer has.
     ForgetSnapshots(Vec<SnapshotId>),
-    /// A snapshot that is kept until it is unpinned, whatever becomes of its row. One that is pinned stays so.
+    /// A snapshot that is kept until it is unpinned, whatever becomes of its row. One that is
+    /// pinned stays so.
     PinSnapshot { row: PinRow, at: Timestamp },
     /// A snapshot that is pinned no more; that it was not is no error.
     UnpinSnapshot(SnapshotId),
-    /// Snapshots, oldest first: they share the places that they have in the order of snapshots anew.
-    /// Others keep theirs; an id that is unknown is no error.
+    /// Snapshots, oldest first: they share the places that they have in the order of snapshots
+    /// anew. Others keep theirs; an id that is unknown is no error.
     OrderSnapshots(Vec<SnapshotId>),
     /// An operation that an undo can take back.
     AddOperation(Box<OperationRow>),
@@ -132,17 +134,17 @@ pub(crate) enum Change {
     },
     /// An artifact. The row that has its key is marked as deleted.
     RegisterArtifact(Box<ArtifactRecord>),
-    /// Takes the patches out of the records of these runs, embedded or as one of these artifacts, and notes
-    /// that they were purged.
+    /// Takes the patches out of the records of these runs, embedded or as one of these artifacts,
+    /// and notes that they were purged.
     RemovePatches {
         runs: Vec<RunId>,
         artifacts: Vec<String>,
     },
-    /// Leaves no byte on disk of what was taken out before. Goes with no other change: it is none, and is
-    /// repeated if it fails. It is `Busy` while another process reads.
+    /// Leaves no byte on disk of what was taken out before. Goes with no other change: it is none,
+    /// and is repeated if it fails. It is `Busy` while another process reads.
     Scrub,
-    /// Gives the disk back what nothing is in any more, where that is much of all. Goes with no other change: it
-    /// is none.
+    /// Gives the disk back what nothing is in any more, where that is much of all. Goes with no
+    /// other change: it is none.
     Compact,
     /// Marks the artifact of this key as deleted; `NotFound` if there is none.
     DeleteArtifact { key: String, at: Timestamp },

@@ -391,7 +391,8 @@ pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) 
 pub(crate) fn events_since_a_time_are_found_whatever_the_clock_did(state: &impl TestState) {
     let (mut store, one) = started(state, "one");
     let (_, other) = started(state, "other");
-    // Forwards, back by much and by little, the same second again, a leap ahead and what follows it.
+    // Forwards, back by much and by little, the same second again, a leap ahead and what follows
+    // it.
     let times = [
         2, 9, 4, 9, 10, 3, 12, 12, 30, 13, 14, 31, 5, 90, 32, 33, 34, 91, 35, 92,
     ];

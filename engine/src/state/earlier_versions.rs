@@ -1,7 +1,7 @@
 //! Databases of every earlier version, with something of everything in them.
 //!
-//! A fixture has what came with its version; a database of version n has those up to n. They are looked at by a
-//! connection of SQLite's own, and compared value by value.
+//! A fixture has what came with its version; a database of version n has those up to n. They are
+//! looked at by a connection of SQLite's own, and compared value by value.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -76,7 +76,8 @@ impl Earlier {
     }
 }
 
-/// Every value of every row of every table, by table; without the sums, which only some versions have.
+/// Every value of every row of every table, by table; without the sums, which only some versions
+/// have.
 fn rows(database: &Path) -> BTreeMap<String, Vec<Vec<(String, Value)>>> {
     let connection = Connection::open(database).unwrap();
     let mut find = connection
@@ -166,7 +167,8 @@ fn events_of_every_earlier_version_are_found_by_their_time() {
         let earlier = Earlier::of(version);
         let connection = Connection::open(earlier.path().join(DATABASE)).unwrap();
         super::row_sum::register(&connection).unwrap();
-        // A clock that goes ahead by half a second, and back by twenty each time it has gone thirty.
+        // A clock that goes ahead by half a second, and back by twenty each time it has gone
+        // thirty.
         connection
             .execute_batch(
                 "INSERT INTO events (id, session_id, sequence, type, timestamp, schema_version, data)

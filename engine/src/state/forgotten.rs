@@ -11,8 +11,8 @@ use crate::id::SessionId;
 use crate::state::StateStore;
 use crate::state::error::StateError;
 
-/// The ids that begin so of the snapshots that clean-ups say they have forgotten, of one workspace or of any, each
-/// with the time at which they did, and whether somebody had named what was to go.
+/// The ids that begin so of the snapshots that clean-ups say they have forgotten, of one workspace
+/// or of any, each with the time at which they did, and whether somebody had named what was to go.
 pub(crate) fn told_by_clean_ups(
     store: &dyn StateStore,
     prefix: &str,
@@ -32,8 +32,8 @@ pub(crate) fn told_by_clean_ups(
     Ok(found)
 }
 
-/// Why there is no snapshot any more whose id begins so, if clean-ups have forgotten one, and only one. Reads
-/// what they have told.
+/// Why there is no snapshot any more whose id begins so, if clean-ups have forgotten one, and only
+/// one. Reads what they have told.
 pub(crate) fn forgotten(
     store: &dyn StateStore,
     prefix: &str,

@@ -17,8 +17,8 @@ use crate::id::EngineId;
 
 /// The sign of life of this engine, and a note of the workspaces that it has worked on.
 ///
-/// Once it is shown, the kernel holds a lock on `engines/<id>.lock` in the state directory. An engine
-/// that only reads shows none: nobody has to look after what it leaves.
+/// Once it is shown, the kernel holds a lock on `engines/<id>.lock` in the state directory. An
+/// engine that only reads shows none: nobody has to look after what it leaves.
 #[derive(Debug)]
 pub(crate) struct EngineLock {
     state_dir: StateDir,
@@ -76,8 +76,8 @@ impl EngineLock {
         self.state_dir.is_writable()
     }
 
-    /// Shows it, if it is not shown yet: before anything is written that tells of this engine. Fails where
-    /// nothing is to be written.
+    /// Shows it, if it is not shown yet: before anything is written that tells of this engine.
+    /// Fails where nothing is to be written.
     pub(crate) fn show(&self) -> Result<(), PathError> {
         self.with_shown(|_| Ok(()))
     }
@@ -99,8 +99,8 @@ impl EngineLock {
         }
     }
 
-    /// Notes, once, that this engine works on the workspace at `disk_path`. A power cut may take the note
-    /// until [`EngineLock::make_notes_durable`].
+    /// Notes, once, that this engine works on the workspace at `disk_path`. A power cut may take
+    /// the note until [`EngineLock::make_notes_durable`].
     pub(crate) fn note_workspace(&self, disk_path: &Path) -> Result<(), PathError> {
         self.with_shown(|shown| shown.note(disk_path))
     }
@@ -118,7 +118,8 @@ impl EngineLock {
     /// Ends the sign of life: from here on this engine counts as dead. What it leaves for the next
     /// one to look at stays on record. Safe to repeat.
     ///
-    /// What captures that were stopped had written is gone by then: the process may end right after.
+    /// What captures that were stopped had written is gone by then: the process may end right
+    /// after.
     pub(crate) fn retire(&self) {
         stillframe_backends::wait_for_removals();
         let shown = self.shown.lock().unwrap_or_else(|e| e.into_inner());
@@ -255,7 +256,8 @@ fn is_marked(noted: &[u8]) -> bool {
     noted.split_inclusive(|b| *b == 0).any(|line| line == [0])
 }
 
-/// Whether the engine `id` is known to be dead, and another one looks after what it left, or did until it died too.
+/// Whether the engine `id` is known to be dead, and another one looks after what it left, or did
+/// until it died too.
 pub(crate) fn is_looked_after(state_dir: &Path, id: &EngineId) -> Result<bool, PathError> {
     let path = lock_path(state_dir, id);
     let mut noted = Vec::new();

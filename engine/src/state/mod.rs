@@ -1,7 +1,8 @@
-//! What must survive the engine: the port that keeps it. [`sqlite`] implements it, with a file for the rows of each noun.
+//! What must survive the engine: the port that keeps it. [`sqlite`] implements it, with a file for
+//! the rows of each noun.
 //!
-//! It owns the state directory but for workspaces and artifacts, and finds what people name. It knows `records`, `events`
-//! and the error of the API.
+//! It owns the state directory but for workspaces and artifacts, and finds what people name. It
+//! knows `records`, `events` and the error of the API.
 
 pub(crate) mod change;
 #[cfg(test)]
@@ -57,11 +58,12 @@ pub(crate) trait StateStore: Send {
     /// Whether anybody else has committed since this was asked last, with another connection.
     fn is_changed_by_others(&mut self) -> Result<bool, StateError>;
 
-    /// Whether so much is beside the one place that [`StateStore::fold`] brings it to that whoever opens this waits for it.
+    /// Whether so much is beside the one place that [`StateStore::fold`] brings it to that whoever
+    /// opens this waits for it.
     fn has_long_log(&self) -> bool;
 
-    /// Brings everything that is durable to one place, and makes that the next commit has to wait for one sync
-    /// alone. Nothing depends on it, and nobody is waited for.
+    /// Brings everything that is durable to one place, and makes that the next commit has to wait
+    /// for one sync alone. Nothing depends on it, and nobody is waited for.
     fn fold(&mut self) -> Result<(), StateError>;
 
     /// A session; `None`: unknown.
@@ -76,15 +78,16 @@ pub(crate) trait StateStore: Send {
     /// Runs that match, newest first.
     fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StateError>;
 
-    /// The ids of at least two, if there are, and of few runs whose id begins with one of the texts; in this
-    /// workspace, if one is given.
+    /// The ids of at least two, if there are, and of few runs whose id begins with one of the
+    /// texts; in this workspace, if one is given.
     fn runs_that_begin(
         &self,
         prefixes: &[String],
         workspace_id: Option<&str>,
     ) -> Result<Vec<RunId>, StateError>;
 
-    /// How many runs have an id that begins with one of the texts; in this workspace, if one is given.
+    /// How many runs have an id that begins with one of the texts; in this workspace, if one is
+    /// given.
     fn count_runs_that_begin(
         &self,
         prefixes: &[String; 2],
@@ -124,7 +127,8 @@ pub(crate) trait StateStore: Send {
     /// The effects of a run on repositories, in the order in which they were wanted.
     fn effects(&self, run_id: &RunId) -> Result<Vec<EffectRow>, StateError>;
 
-    /// The effects that nobody has settled, of one workspace, in the order in which they were wanted.
+    /// The effects that nobody has settled, of one workspace, in the order in which they were
+    /// wanted.
     fn pending_effects(&self, workspace_id: &str) -> Result<Vec<EffectRow>, StateError>;
 
     /// The commits that a run was the first to record, in that order.
@@ -159,8 +163,9 @@ pub(crate) trait StateStore: Send {
     /// The ids of the snapshots of a workspace, in no order. No document is read.
     fn snapshot_ids(&self, workspace_id: &str) -> Result<Vec<SnapshotId>, StateError>;
 
-    /// Whether one of the newest snapshots of a workspace has this [`reference`](stillframe_backends::Snapshot::reference).
-    /// A few are looked at, however many there are.
+    /// Whether one of the newest snapshots of a workspace has this
+    /// [`reference`](stillframe_backends::Snapshot::reference). A few are looked at, however many
+    /// there are.
     fn is_among_newest(&self, workspace_id: &str, reference: &str) -> Result<bool, StateError>;
 
     /// A snapshot; `None`: unknown.

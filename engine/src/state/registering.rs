@@ -1,8 +1,8 @@
 //! What keeps a clean-up from an artifact that its store has already and the log does not have yet.
 //!
-//! Whoever keeps an artifact has a shared lock on one file, from before the put until the row is written; the kernel
-//! frees it when the process dies. Somebody who had the lock alone for a moment knows that of everything that was in the
-//! store before, the row is written or never will be.
+//! Whoever keeps an artifact has a shared lock on one file, from before the put until the row is
+//! written; the kernel frees it when the process dies. Somebody who had the lock alone for a moment
+//! knows that of everything that was in the store before, the row is written or never will be.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,7 +15,8 @@ use stillframe_disk::lock::{lock_within, shared_lock_within};
 
 use crate::error::Error;
 
-/// How long a put waits for a clean-up, which has the lock for no longer than it takes to let go of it.
+/// How long a put waits for a clean-up, which has the lock for no longer than it takes to let go of
+/// it.
 const MAX_WAIT_OF_PUT: Duration = Duration::from_secs(30);
 
 /// How long a clean-up waits for puts. What it leaves because of them is the next one's.

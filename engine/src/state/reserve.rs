@@ -1,6 +1,7 @@
-//! Room on the disk of the state directory that is kept for those who make room or put back: a disk that is full to
-//! its last byte has none even for the memory that the processes of the database share. Recovery has it too, because a
-//! restore that a crash has interrupted has replaced some files and not others, and must not wait for somebody.
+//! Room on the disk of the state directory that is kept for those who make room or put back: a disk
+//! that is full to its last byte has none even for the memory that the processes of the database
+//! share. Recovery has it too, because a restore that a crash has interrupted has replaced some
+//! files and not others, and must not wait for somebody.
 
 use std::fs;
 use std::io;
@@ -16,8 +17,8 @@ use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::state::file_size_limit::has_file_size_limit;
 
-/// What the database, a journal and a snapshot of what is there need, with as much again for a file system that
-/// counts in larger pieces.
+/// What the database, a journal and a snapshot of what is there need, with as much again for a file
+/// system that counts in larger pieces.
 const BYTES: u64 = 1 << 20;
 
 /// Less is not worth a file: the memory that the processes of the database share takes 32 KiB.
@@ -26,12 +27,14 @@ const MIN_BYTES: u64 = 128 << 10;
 /// In such steps it is made smaller where a full disk has no room for all of it.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// On a disk with less than this many times its size left it is not made: there others need it more.
+/// On a disk with less than this many times its size left it is not made: there others need it
+/// more.
 const MIN_TIMES_FREE: u64 = 16;
 
 /// The room that is kept on the disk of a state directory. Clones are the same.
 ///
-/// An engine that lent it to somebody puts it back when it ends, and until then begins nothing that would use it up.
+/// An engine that lent it to somebody puts it back when it ends, and until then begins nothing that
+/// would use it up.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserve {
     state_dir: Arc<Path>,
@@ -56,8 +59,8 @@ impl Reserve {
         }
     }
 
-    /// Gives the room to the disk, for who found none there and is to use it; `false`: there is none, or it would be of
-    /// no use. Blocks.
+    /// Gives the room to the disk, for who found none there and is to use it; `false`: there is
+    /// none, or it would be of no use. Blocks.
     pub(crate) fn lend(&self) -> bool {
         let is_full = free(&self.state_dir).is_none_or(|free| free < BYTES);
         // A quota shows in no number of the disk's.
@@ -76,7 +79,8 @@ impl Reserve {
         self.is_lent.load(Ordering::Relaxed)
     }
 
-    /// Makes it again if it was lent, of what is left of it: what the work needed to keep is gone. Best effort. Blocks.
+    /// Makes it again if it was lent, of what is left of it: what the work needed to keep is gone.
+    /// Best effort. Blocks.
     pub(crate) fn put_back(&self) {
         if !self.is_lent() || self.bytes() > 0 {
             return;
@@ -108,7 +112,8 @@ impl Reserve {
         }
     }
 
-    /// Refuses to begin work whose end could not be written down. `what`: the work, as in "step "build"". Blocks.
+    /// Refuses to begin work whose end could not be written down. `what`: the work, as in "step
+    /// "build"". Blocks.
     pub(crate) fn check(&self, what: &str) -> Result<(), Error> {
         let is_lent = self.is_lent();
         if is_enough(self.bytes() == BYTES, is_lent, free(&self.state_dir)) {
@@ -165,8 +170,9 @@ fn make(staged: &Path, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether the end of work that begins now could be written down: there is the reserve, or as much room on the disk,
-/// and beside it the reserve's own if that is lent. Where the system cannot tell, there is.
+/// Whether the end of work that begins now could be written down: there is the reserve, or as much
+/// room on the disk, and beside it the reserve's own if that is lent. Where the system cannot tell,
+/// there is.
 fn is_enough(is_kept: bool, is_lent: bool, free: Option<u64>) -> bool {
     let needed = if is_lent { 2 * BYTES } else { BYTES };
     is_kept || free.is_none_or(|free| free >= needed)

@@ -1,7 +1,8 @@
 //! The sums of rows: they tell a row that is as it was written from one that a disk has changed.
 //!
-//! SQLite checks how pages and indexes hang together, and not what is in a value. Triggers of the database
-//! (`migrations/0003.sql`) keep the sums; here is the function that they call, and who compares.
+//! SQLite checks how pages and indexes hang together, and not what is in a value. Triggers of the
+//! database (`migrations/0003.sql`) keep the sums; here is the function that they call, and who
+//! compares.
 
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::ValueRef;
@@ -9,8 +10,8 @@ use rusqlite::{Connection, Row};
 
 use crate::state::error::StateError;
 
-/// An expression of SQL, `damaged`: null for a row of this table that matches its sum, else what it is a row of.
-/// The columns are those that the triggers have.
+/// An expression of SQL, `damaged`: null for a row of this table that matches its sum, else what it
+/// is a row of. The columns are those that the triggers have.
 macro_rules! damaged {
     (sessions) => {
         concat!(
@@ -167,7 +168,8 @@ pub(super) fn register(connection: &Connection) -> rusqlite::Result<()> {
     connection.create_scalar_function("row_sum", -1, flags, |context| Ok(sum(context)))
 }
 
-/// The first eight bytes of the blake3 of all arguments, each with its type and, where it has one, its length.
+/// The first eight bytes of the blake3 of all arguments, each with its type and, where it has one,
+/// its length.
 fn sum(context: &Context<'_>) -> i64 {
     let mut hasher = blake3::Hasher::new();
     for at in 0..context.len() {
@@ -209,8 +211,8 @@ pub(super) fn check(row: &Row<'_>) -> Result<(), StateError> {
     }
 }
 
-/// What is wrong in the database: rows that do not match their sums, and pages and indexes that do not hang
-/// together. Empty: nothing. Reads all of it.
+/// What is wrong in the database: rows that do not match their sums, and pages and indexes that do
+/// not hang together. Empty: nothing. Reads all of it.
 pub(super) fn problems(connection: &Connection) -> Result<Vec<String>, StateError> {
     let mut problems = Vec::new();
     let mut check = connection.prepare(&format!("PRAGMA integrity_check({MAX_NAMED})"))?;
@@ -350,7 +352,8 @@ mod tests {
         let (state, mut store) = filled();
         let disk = Connection::open(state.path().join(DATABASE)).unwrap();
         without_triggers(&disk);
-        // The triggers of the other connection are gone too, so that it is asked of a fresh database below.
+        // The triggers of the other connection are gone too, so that it is asked of a fresh
+        // database below.
         disk.execute_batch("UPDATE events SET data = '[]'").unwrap();
         let query = crate::events::event::EventQuery::default();
         let refused = store.events(&query, 0).unwrap_err();

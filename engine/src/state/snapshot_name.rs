@@ -14,14 +14,15 @@ use crate::state::{SnapshotFilter, StateStore};
 
 /// What is meant by a text in the place of a snapshot's id.
 ///
-/// The last two mean something in a workspace alone, and may mean another snapshot later. No id looks like
-/// one of them.
+/// The last two mean something in a workspace alone, and may mean another snapshot later. No id
+/// looks like one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SnapshotName<'a> {
     /// An id, or the beginning of one.
     Id(&'a str),
-    /// `latest`, and `latest~N`: the newest that is no guard, or the Nth before it of those that are none.
+    /// `latest`, and `latest~N`: the newest that is no guard, or the Nth before it of those that
+    /// are none.
     Latest(u64),
     /// `label:TEXT`: the newest with exactly this label.
     Label(&'a str),
@@ -32,7 +33,8 @@ const BEFORE_LATEST: &str = "latest~";
 const LABEL: &str = "label:";
 
 impl<'a> SnapshotName<'a> {
-    /// What `text` means. `InvalidOptions` for `latest~` without a number, and `label:` without a text.
+    /// What `text` means. `InvalidOptions` for `latest~` without a number, and `label:` without a
+    /// text.
     pub fn parse(text: &'a str) -> Result<Self, Error> {
         if let Some(label) = text.strip_prefix(LABEL) {
             return match label {

@@ -64,7 +64,8 @@ pub(super) use opening::MIGRATIONS;
 /// The name of the database in the state directory.
 pub(crate) const DATABASE: &str = "stillframe.db";
 
-/// So many snapshots count as the newest: as many as a run of another backend's may have put before one.
+/// So many snapshots count as the newest: as many as a run of another backend's may have put before
+/// one.
 const NEWEST: i64 = 4;
 
 /// So many bytes of the database that are free are worth writing it anew.
@@ -83,8 +84,8 @@ pub(crate) struct SqliteStore {
 impl StateStore for SqliteStore {
     fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError> {
         let events = match changes.iter().all(Change::is_of_a_capture) {
-            // SQLite waits for the directory as well, with every first commit of a connection. Who sees such a
-            // row before it is durable sees what the store has already.
+            // SQLite waits for the directory as well, with every first commit of a connection. Who
+            // sees such a row before it is durable sees what the store has already.
             true => {
                 let events = self.synced_by_us(|store| store.apply_all(changes))?;
                 self.sync_log()?;
@@ -122,8 +123,8 @@ impl StateStore for SqliteStore {
         if pages == 0 || pages != folded {
             return Ok(());
         }
-        // Whoever commits next begins the log anew, and its header is synced before anything follows it. So
-        // something is written, which changes nothing.
+        // Whoever commits next begins the log anew, and its header is synced before anything
+        // follows it. So something is written, which changes nothing.
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -160,7 +161,8 @@ impl StateStore for SqliteStore {
     }
 
     fn runs(&self, filter: &RunFilter) -> Result<Vec<RunRow>, StateError> {
-        // Only what is asked for stands in the statement: what may be null is looked up in no index.
+        // Only what is asked for stands in the statement: what may be null is looked up in no
+        // index.
         let conditions = [
             (filter.session_id.is_some(), "session_id = ?1"),
             (filter.workspace_id.is_some(), "workspace_id = ?2"),
@@ -569,7 +571,8 @@ impl SqliteStore {
         Ok(events)
     }
 
-    /// Does something whose commit SQLite does not sync. What is folded into the database is synced all the same.
+    /// Does something whose commit SQLite does not sync. What is folded into the database is synced
+    /// all the same.
     fn synced_by_us<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StateError>,
@@ -581,8 +584,8 @@ impl SqliteStore {
         done
     }
 
-    /// Writes the database anew, without the pages and the parts of pages that nothing is in any more,
-    /// and empties the log.
+    /// Writes the database anew, without the pages and the parts of pages that nothing is in any
+    /// more, and empties the log.
     fn scrub(&self) -> Result<(), StateError> {
         // What is written anew passes through a temporary file otherwise.
         self.connection
@@ -624,8 +627,8 @@ impl SqliteStore {
         read(row).map(Some)
     }
 
-    /// A position behind which all events since the time of a query are, of its session if it has one; 0 if none is
-    /// known, or it has no time.
+    /// A position behind which all events since the time of a query are, of its session if it has
+    /// one; 0 if none is known, or it has no time.
     fn last_before(&self, query: &EventQuery) -> Result<u64, StateError> {
         let Some(since) = query.since else {
             return Ok(0);

@@ -17,7 +17,8 @@ pub struct AdapterError {
     pub failure: Failure,
     /// What there was of an output.
     pub output: Option<AdapterOutput>,
-    /// Whether it is the engine that could not do its part, so that the work may go on another time.
+    /// Whether it is the engine that could not do its part, so that the work may go on another
+    /// time.
     pub(crate) is_of_engine: bool,
 }
 

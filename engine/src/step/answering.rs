@@ -120,8 +120,8 @@ fn event(
     Change::Append(event)
 }
 
-/// Gives those questions their default answers whose time is up, of one run or of all. What keeps one from its answer is
-/// in no other's way; the first such failure is the answer.
+/// Gives those questions their default answers whose time is up, of one run or of all. What keeps
+/// one from its answer is in no other's way; the first such failure is the answer.
 pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(), Error> {
     let (reader, asked) = (&core.parts.reader, run_id.cloned());
     let of_runs: Vec<Result<Vec<QuestionRow>, StateError>> = reader

@@ -6,11 +6,13 @@ use stillframe_backends::{RelPath, Signature};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CommitOptions {
-    /// What it says: a subject, and whatever follows it. Lines that name the run and the step are added at its end.
+    /// What it says: a subject, and whatever follows it. Lines that name the run and the step are
+    /// added at its end.
     pub message: String,
     /// Who wrote it. Default: the repository's user.
     pub author: Option<Signature>,
-    /// Only what differs at these paths of the workspace, and below them; empty: everything that differs.
+    /// Only what differs at these paths of the workspace, and below them; empty: everything that
+    /// differs.
     pub paths: Vec<RelPath>,
 }
 

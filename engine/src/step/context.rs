@@ -60,8 +60,9 @@ impl RunContext {
         }
     }
 
-    /// As [`StepContext::ask`](crate::steps::StepContext::ask), outside of any step. A run without phases that was not begun
-    /// as [resumable](crate::RunOptions::resumable) is never put to rest: it waits until the deadline.
+    /// As [`StepContext::ask`](crate::steps::StepContext::ask), outside of any step. A run without
+    /// phases that was not begun as [resumable](crate::RunOptions::resumable) is never put to rest:
+    /// it waits until the deadline.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
         self.ask_in(None, &self.asked, question).await
     }

@@ -10,30 +10,32 @@ use serde_json::Value;
 pub struct StepOptions {
     /// The name, which the step has in its phase for ever: 1 to 200 bytes.
     pub name: String,
-    /// What the step does, in the host's words: a prompt, a command, a version. A step that is on record with
-    /// another definition is refused, since its result would not be this one's. Default: null.
+    /// What the step does, in the host's words: a prompt, a command, a version. A step that is on
+    /// record with another definition is refused, since its result would not be this one's.
+    /// Default: null.
     pub definition: Value,
     /// Whether the step is tried again when it fails. Default: it is not.
     pub retry: RetryPolicy,
-    /// What to do with a step that was cut off in the middle. Default: as [`Rerun::FromBefore`] where that can be
-    /// done, else as [`Rerun::InPlace`].
+    /// What to do with a step that was cut off in the middle. Default: as [`Rerun::FromBefore`]
+    /// where that can be done, else as [`Rerun::InPlace`].
     pub rerun: Option<Rerun>,
     /// Whether the workspace is captured before and after the step. Default: it is.
     pub snapshots: bool,
 }
 
-/// How a step that was cut off in the middle is run again. What it left is in a snapshot in any case.
+/// How a step that was cut off in the middle is run again. What it left is in a snapshot in any
+/// case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rerun {
-    /// The workspace first goes back to the snapshot before the step, with index and branch. It is refused where
-    /// other steps were at work since, whose work that would take back, or where there is no content to go back
-    /// to.
+    /// The workspace first goes back to the snapshot before the step, with index and branch. It is
+    /// refused where other steps were at work since, whose work that would take back, or where
+    /// there is no content to go back to.
     FromBefore,
     /// On what is there.
     InPlace,
-    /// As somebody answers: `from_before`, `in_place`, or `give_up`, with which the step has failed. See
-    /// [`StepContext::ask`](crate::steps::StepContext::ask) for how long that may take.
+    /// As somebody answers: `from_before`, `in_place`, or `give_up`, with which the step has
+    /// failed. See [`StepContext::ask`](crate::steps::StepContext::ask) for how long that may take.
     Ask,
 }
 
@@ -43,7 +45,8 @@ pub enum Rerun {
 pub struct RetryPolicy {
     /// How many attempts there are at most; zero is one.
     pub attempts: u32,
-    /// How long after the first failure the second attempt begins; each further wait is twice as long.
+    /// How long after the first failure the second attempt begins; each further wait is twice as
+    /// long.
     pub first_delay: Duration,
     /// The longest wait.
     pub max_delay: Duration,
@@ -57,7 +60,8 @@ impl RetryPolicy {
         max_delay: Duration::ZERO,
     };
 
-    /// Three attempts, the second 30 seconds after the first, then twice as long, and at most 300 seconds.
+    /// Three attempts, the second 30 seconds after the first, then twice as long, and at most 300
+    /// seconds.
     pub const STANDARD: Self = Self {
         attempts: 3,
         first_delay: Duration::from_secs(30),

@@ -32,8 +32,8 @@ use crate::step::step_log::{self, Attempt, Begun, Choices, StepLog};
 /// The longest name of a phase or step, in bytes: a line in a listing, not a document.
 const MAX_NAME_BYTES: usize = 200;
 
-/// The largest result of a step, in bytes of JSON. It is read whenever the run is resumed; what is larger
-/// belongs into an artifact or a file.
+/// The largest result of a step, in bytes of JSON. It is read whenever the run is resumed; what is
+/// larger belongs into an artifact or a file.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The answers to how a step that was cut off goes on.
@@ -59,8 +59,8 @@ pub struct StepContext {
     pub step_id: StepId,
     /// Which attempt this is; the first is 1, and one that was cut off counts.
     pub attempt: u32,
-    /// How many attempts have failed before it, also before the run was resumed; those that were cut off are
-    /// left out.
+    /// How many attempts have failed before it, also before the run was resumed; those that were
+    /// cut off are left out.
     pub failed_attempts: u32,
     /// The snapshot before this attempt.
     pub snapshot_before: Option<SnapshotId>,
@@ -81,9 +81,9 @@ impl StepContext {
         &self.run.cancellation
     }
 
-    /// Does `work` as a named part of the step, for whoever watches: the record of the step has it with its status and
-    /// duration. Nothing of it is kept for another attempt, which does it again. A name is one part's at a time:
-    /// `Conflict` while another of that name is under way.
+    /// Does `work` as a named part of the step, for whoever watches: the record of the step has it
+    /// with its status and duration. Nothing of it is kept for another attempt, which does it
+    /// again. A name is one part's at a time: `Conflict` while another of that name is under way.
     pub async fn task<T>(
         &self,
         name: impl Into<String>,
@@ -99,15 +99,16 @@ impl StepContext {
         done
     }
 
-    /// Commits what differs from the branch that is checked out, as `git add --all` and `git commit` would: new files
-    /// that are not ignored, changed and deleted ones, with line endings as attributes say. `None`: nothing differs.
-    /// The index then has what the commit has. No hook runs, and nothing is signed; the message ends with lines that
-    /// name the run and the step.
+    /// Commits what differs from the branch that is checked out, as `git add --all` and `git
+    /// commit` would: new files that are not ignored, changed and deleted ones, with line endings
+    /// as attributes say. `None`: nothing differs. The index then has what the commit has. No hook
+    /// runs, and nothing is signed; the message ends with lines that name the run and the step.
     ///
-    /// It is made once, whatever dies meanwhile: what is wanted is in the log, with every byte of it, before the
-    /// commit is made, so that whoever uses the workspace next makes the same one or finds it there. A step that runs
-    /// again and finds that nothing differs gets the commit that it has made with the same message, paths and author, if
-    /// that is in place with nothing but commits of its run on it.
+    /// It is made once, whatever dies meanwhile: what is wanted is in the log, with every byte of
+    /// it, before the commit is made, so that whoever uses the workspace next makes the same one or
+    /// finds it there. A step that runs again and finds that nothing differs gets the commit that
+    /// it has made with the same message, paths and author, if that is in place with nothing but
+    /// commits of its run on it.
     ///
     /// ```no_run
     /// # async fn work(step: stillframe::steps::StepContext) -> Result<(), stillframe::AdapterError> {
@@ -122,10 +123,10 @@ impl StepContext {
     ///
     /// # Errors
     ///
-    /// `HeadMoved`: somebody moved the branch meanwhile. `Conflict`: the repository is in the middle of a merge or the
-    /// like. `Unsupported`: the workspace is in no repository of git's, a file that changed is under a filter, or
-    /// nobody is named who commits. `InvalidOptions`: no message, or a signature that none can be. In all of them
-    /// nothing was committed.
+    /// `HeadMoved`: somebody moved the branch meanwhile. `Conflict`: the repository is in the
+    /// middle of a merge or the like. `Unsupported`: the workspace is in no repository of git's, a
+    /// file that changed is under a filter, or nobody is named who commits. `InvalidOptions`: no
+    /// message, or a signature that none can be. In all of them nothing was committed.
     pub async fn commit(&self, options: CommitOptions) -> Result<Option<CommitRecord>, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
@@ -135,31 +136,33 @@ impl StepContext {
         made
     }
 
-    /// Puts a commit on record that the work has made by itself, by its full id. The record says who was the first to
-    /// do that.
+    /// Puts a commit on record that the work has made by itself, by its full id. The record says
+    /// who was the first to do that.
     pub async fn record_commit(&self, commit: &str) -> Result<CommitRecord, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
         log.record_commit(&self.step_id, commit).await
     }
 
-    /// Asks a person, and waits for the answer. The first answer counts, and it is asked once: when the step runs
-    /// again, in this run or after it was resumed, the answer is the one on record. The same text that is asked
-    /// again in one attempt is another question.
+    /// Asks a person, and waits for the answer. The first answer counts, and it is asked once: when
+    /// the step runs again, in this run or after it was resumed, the answer is the one on record.
+    /// The same text that is asked again in one attempt is another question.
     ///
-    /// After [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait) a run in which nothing else is done rests:
-    /// its work is stopped as by a cancellation, the workspace is captured and free, and the run is
-    /// [`WaitingForInput`](crate::RunStatus::WaitingForInput). It goes on, with the step that asked, when it is
-    /// started again after [`Engine::answer`](crate::Engine::answer) or after the deadline: by whoever starts it, or
-    /// by [`EngineOptions::resumer`](crate::EngineOptions::resumer). That step runs again as one that was cut off
-    /// does: see [`StepOptions::rerun`]. What it did before it asked is taken back then; what anybody did in the
-    /// workspace while it waited stays.
+    /// After [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait) a run in which nothing
+    /// else is done rests: its work is stopped as by a cancellation, the workspace is captured and
+    /// free, and the run is [`WaitingForInput`](crate::RunStatus::WaitingForInput). It goes on,
+    /// with the step that asked, when it is started again after
+    /// [`Engine::answer`](crate::Engine::answer) or after the deadline: by whoever starts it, or by
+    /// [`EngineOptions::resumer`](crate::EngineOptions::resumer). That step runs again as one that
+    /// was cut off does: see [`StepOptions::rerun`]. What it did before it asked is taken back
+    /// then; what anybody did in the workspace while it waited stays.
     ///
     /// So a step should do nothing beside its question. One that does all the same is known by its
-    /// [tasks](StepContext::task), [commits](StepContext::commit), [tools](RunContext::call_tool) that begin or end
-    /// while it waits, and by another answer: everything up to where it was cut off counts as its work from then on, and is
-    /// taken back with it. What it writes by itself meanwhile cannot be told from what others do, and stays, so that the step
-    /// does it a second time on top: give that a task of its own, or ask first.
+    /// [tasks](StepContext::task), [commits](StepContext::commit), [tools](RunContext::call_tool)
+    /// that begin or end while it waits, and by another answer: everything up to where it was cut
+    /// off counts as its work from then on, and is taken back with it. What it writes by itself
+    /// meanwhile cannot be told from what others do, and stays, so that the step does it a second
+    /// time on top: give that a task of its own, or ask first.
     ///
     /// ```no_run
     /// # async fn work(step: stillframe::steps::StepContext) -> Result<(), stillframe::AdapterError> {
@@ -178,7 +181,8 @@ impl StepContext {
     ///
     /// # Errors
     ///
-    /// `InvalidOptions`: that is no question. `Cancelled`: the run ends or rests; `?` ends the step as it should.
+    /// `InvalidOptions`: that is no question. `Cancelled`: the run ends or rests; `?` ends the step
+    /// as it should.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
         let step = Some(&self.step_id);
         self.run.ask_in(step, &self.asked, question).await
@@ -195,8 +199,8 @@ impl fmt::Debug for StepContext {
 }
 
 impl RunContext {
-    /// The phase of this name, in which steps are done once: their results are kept, and a run whose engine died
-    /// is resumed by starting its id again, which does what was not done.
+    /// The phase of this name, in which steps are done once: their results are kept, and a run
+    /// whose engine died is resumed by starting its id again, which does what was not done.
     ///
     /// Nothing is written before its first step. A run with a phase is left as
     /// [`Interrupted`](crate::RunStatus::Interrupted) by an engine that dies or shuts down.
@@ -243,8 +247,8 @@ impl Phase {
         }
     }
 
-    /// The same phase in this iteration of a loop; the first is 0, which is also that of a phase that is in no
-    /// loop.
+    /// The same phase in this iteration of a loop; the first is 0, which is also that of a phase
+    /// that is in no loop.
     pub fn iteration(mut self, iteration: u32) -> Self {
         self.key.iteration = iteration;
         self
@@ -252,15 +256,15 @@ impl Phase {
 
     /// Does `work` once under this name, and answers with what it returned.
     ///
-    /// When the run is resumed after that, the stored result is the answer, and the work is not done again: what it
-    /// was in JSON, so that a type for which that is not the whole (`Some(())` is `null`, which is `None`) is not
-    /// quite answered with. A name is this step's in its phase and iteration for ever. What is to be said besides the name:
-    /// [`Phase::step_with`].
+    /// When the run is resumed after that, the stored result is the answer, and the work is not
+    /// done again: what it was in JSON, so that a type for which that is not the whole (`Some(())`
+    /// is `null`, which is `None`) is not quite answered with. A name is this step's in its phase
+    /// and iteration for ever. What is to be said besides the name: [`Phase::step_with`].
     ///
     /// # Errors
     ///
-    /// The work failed, or the engine could not do its part; in both cases `?` ends the adapter. A step whose work
-    /// ends with [`AdapterError::cancelled`] is cancelled, and not tried again.
+    /// The work failed, or the engine could not do its part; in both cases `?` ends the adapter. A
+    /// step whose work ends with [`AdapterError::cancelled`] is cancelled, and not tried again.
     pub async fn step<T, F, R>(&self, name: impl Into<String>, work: F) -> Result<T, StepError>
     where
         T: Serialize + DeserializeOwned,
@@ -300,13 +304,15 @@ impl Phase {
             Started::Attempt(attempt) => *attempt,
             Started::Done(result) => return read_result(&options.name, result),
         };
-        // Those that were cut off do not count against it: nobody knows that the work would have failed.
+        // Those that were cut off do not count against it: nobody knows that the work would have
+        // failed.
         let mut failed = match attempt.row.attempt {
             1 => 0,
             _ => self.log.failed_attempts(&attempt.row.id).await?,
         };
         loop {
-            // A future that is dropped in the middle leaves no step that looks as if it were under way.
+            // A future that is dropped in the middle leaves no step that looks as if it were under
+            // way.
             let Attempt { row, dropped } = attempt;
             let context = self.context_of(&row, failed, at_work.number);
             let began = Instant::now();
@@ -363,8 +369,8 @@ impl Phase {
         }
     }
 
-    /// Begins a step, once it is known how it goes on if it was cut off. `number`: its number among those that are being
-    /// done.
+    /// Begins a step, once it is known how it goes on if it was cut off. `number`: its number among
+    /// those that are being done.
     async fn begin(&self, options: &mut StepOptions, number: u64) -> Result<Started, StepError> {
         let mut chosen = None;
         loop {
@@ -459,8 +465,8 @@ impl Phase {
         self.log.skip_step(&self.key, name, reason).await
     }
 
-    /// Leaves the phase out, for good: each of its steps is [`StepError::Skipped`] then. A phase that is done or
-    /// under way is a `Conflict`.
+    /// Leaves the phase out, for good: each of its steps is [`StepError::Skipped`] then. A phase
+    /// that is done or under way is a `Conflict`.
     pub async fn skip(&self, reason: &str) -> Result<(), Error> {
         self.check()?;
         self.log
@@ -468,8 +474,8 @@ impl Phase {
             .await
     }
 
-    /// Ends the phase well; another step in it is a `Conflict` from then on. A phase that is not ended ends with
-    /// its run.
+    /// Ends the phase well; another step in it is a `Conflict` from then on. A phase that is not
+    /// ended ends with its run.
     pub async fn complete(&self) -> Result<(), Error> {
         self.check()?;
         self.log.end_phase(&self.key, StepEvent::Done, None).await
@@ -506,7 +512,8 @@ enum Started {
     Done(Value),
 }
 
-/// What an attempt that failed means for its step, and when there is another; `None`: there is none.
+/// What an attempt that failed means for its step, and when there is another; `None`: there is
+/// none.
 fn after_failure(
     error: &AdapterError,
     options: &StepOptions,
@@ -521,8 +528,9 @@ fn after_failure(
     }
 }
 
-/// Whether how somebody wants a step to go on can never be done, so that another answer is needed. What is in the way for
-/// a while, as a full disk or a workspace in use, takes nobody's answer away.
+/// Whether how somebody wants a step to go on can never be done, so that another answer is needed.
+/// What is in the way for a while, as a full disk or a workspace in use, takes nobody's answer
+/// away.
 fn is_lost_for_good(error: &Error) -> bool {
     match error.kind() {
         // The place to go back to is built upon, or is not there.
@@ -589,8 +597,8 @@ fn write_result<T: Serialize + DeserializeOwned>(name: &str, value: &T) -> Resul
             ),
         ));
     }
-    // What cannot be read back would end the run for good: a number that JSON does not have, or one value within another
-    // more often than a reader takes.
+    // What cannot be read back would end the run for good: a number that JSON does not have, or one
+    // value within another more often than a reader takes.
     let stored: Value = serde_json::from_str(&text).map_err(cannot)?;
     T::deserialize(&stored).map_err(cannot)?;
     Ok(stored)

@@ -1,4 +1,5 @@
-//! What a run will do, compared with what it has done: steps match by name, not by their place. Pure.
+//! What a run will do, compared with what it has done: steps match by name, not by their place.
+//! Pure.
 
 use std::fmt;
 
@@ -40,7 +41,8 @@ impl fmt::Display for StepIdentity {
     }
 }
 
-/// The steps that a run is going to do: see [`RunContext::check_plan`](crate::RunContext::check_plan).
+/// The steps that a run is going to do: see
+/// [`RunContext::check_plan`](crate::RunContext::check_plan).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepPlan {
     steps: Vec<(StepIdentity, Value)>,
@@ -52,7 +54,8 @@ impl StepPlan {
         Self::default()
     }
 
-    /// Adds a step with what it does: see [`StepOptions::definition`](crate::steps::StepOptions::definition).
+    /// Adds a step with what it does: see
+    /// [`StepOptions::definition`](crate::steps::StepOptions::definition).
     pub fn step(mut self, identity: StepIdentity, definition: impl Into<Value>) -> Self {
         self.steps.push((identity, definition.into()));
         self
@@ -74,7 +77,8 @@ pub struct PlanReport {
 }
 
 impl PlanReport {
-    /// Whether a step is on record with another definition, so that its result is not that of the plan's.
+    /// Whether a step is on record with another definition, so that its result is not that of the
+    /// plan's.
     pub fn is_refused(&self) -> bool {
         !self.changed.is_empty()
     }
@@ -102,7 +106,8 @@ impl PlanReport {
         report
     }
 
-    /// One step that is on record with another definition, beside the others, of which nothing is said yet.
+    /// One step that is on record with another definition, beside the others, of which nothing is
+    /// said yet.
     pub(crate) fn of_one(changed: StepIdentity, steps: &[StepRow]) -> Self {
         let others = steps.iter().map(identity_of).filter(|id| *id != changed);
         Self {

@@ -10,7 +10,8 @@ const MAX_TEXT_BYTES: usize = 64 * 1024;
 const MAX_CHOICES: usize = 100;
 
 impl Question {
-    /// Refuses what cannot be asked, as [`StepContext::ask`](crate::steps::StepContext::ask) does: `InvalidOptions`.
+    /// Refuses what cannot be asked, as [`StepContext::ask`](crate::steps::StepContext::ask) does:
+    /// `InvalidOptions`.
     pub fn check(&self) -> Result<(), Error> {
         if self.text.trim().is_empty() {
             return Err(Error::invalid_options("a question needs a text"));

@@ -1,4 +1,5 @@
-//! The record of a run's phases and steps, as its adapter asks for them: reads, captures and writes.
+//! The record of a run's phases and steps, as its adapter asks for them: reads, captures and
+//! writes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,8 +151,8 @@ impl StepLog {
         self.inner.is_closed.load(Ordering::Acquire)
     }
 
-    /// Does `work` to its end, though the adapter drops the future that asked for it: what is half on record would
-    /// be in everybody's way.
+    /// Does `work` to its end, though the adapter drops the future that asked for it: what is half
+    /// on record would be in everybody's way.
     async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -204,8 +205,9 @@ impl StepLog {
         Ok(())
     }
 
-    /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept for recovery is given
-    /// back for it, and where somebody else has the database it is waited for as long as the run is this engine's.
+    /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept
+    /// for recovery is given back for it, and where somebody else has the database it is waited for
+    /// as long as the run is this engine's.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
         let expiry = self.inner.core.parts.settings.lease_expiry;
         let deadline = Instant::now() + expiry.min(MAX_PATIENCE);
@@ -245,7 +247,8 @@ impl StepLog {
         })
     }
 
-    /// Puts on record what the host says of the run now, of which the plan is part: it was found to fit.
+    /// Puts on record what the host says of the run now, of which the plan is part: it was found to
+    /// fit.
     pub(crate) async fn keep_metadata(&self) -> Result<(), Error> {
         match self.metadata() {
             Some(change) => self.commit(vec![change]).await,
@@ -442,7 +445,8 @@ impl StepLog {
             .as_ref()
             .is_some_and(|row| row.status == StepStatus::Running);
         let key = row.phase.clone();
-        // A plan that has grown may have a new step in a phase that an earlier process was done with.
+        // A plan that has grown may have a new step in a phase that an earlier process was done
+        // with.
         let is_of_earlier = || {
             let began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
             !began.contains_key(&key)
@@ -491,7 +495,8 @@ impl StepLog {
         Ok(begun)
     }
 
-    /// Writes down how an attempt ended. `event` is one that ends it; `retry_in`: there is another after that.
+    /// Writes down how an attempt ended. `event` is one that ends it; `retry_in`: there is another
+    /// after that.
     pub(crate) async fn end_attempt(
         &self,
         row: StepRow,
@@ -711,7 +716,8 @@ impl StepLog {
         Ok(stored.pop().expect("an append answers with its event"))
     }
 
-    /// The phases and steps on record, those that are under way with how long they were worked on until now.
+    /// The phases and steps on record, those that are under way with how long they were worked on
+    /// until now.
     pub(crate) async fn until_now(&self) -> Result<(Vec<PhaseRow>, Vec<StepRow>), Error> {
         let run_id = self.run_id().clone();
         let (phases, steps) = self
@@ -738,8 +744,8 @@ impl StepLog {
     }
 }
 
-/// An attempt whose work is being done. Dropped before that has ended, it ends the attempt, so that the step can be
-/// asked for again.
+/// An attempt whose work is being done. Dropped before that has ended, it ends the attempt, so that
+/// the step can be asked for again.
 pub(crate) struct Dropped {
     attempt: Option<(StepLog, StepRow, bool)>,
     /// Cancelled when the work of the run should stop.

@@ -34,8 +34,8 @@ pub struct ToolOptions {
     /// The names of tools around which nothing is captured. Default: [`READ_ONLY_TOOLS`]; any other
     /// name counts as writing.
     pub read_only: Vec<String>,
-    /// How long the call may take; after that its future is dropped and it has failed. Default: as long as
-    /// it wants.
+    /// How long the call may take; after that its future is dropped and it has failed. Default: as
+    /// long as it wants.
     pub timeout: Option<Duration>,
     /// Whether the call is refused where the worktree differs from HEAD. Default: it is not.
     pub verify_clean: bool,
@@ -137,8 +137,8 @@ impl AdapterError {
     }
 }
 
-/// A tool that could not be called, or be taken back, because of the engine leaves a run that can be resumed
-/// `interrupted`; otherwise its failure is that of the work.
+/// A tool that could not be called, or be taken back, because of the engine leaves a run that can
+/// be resumed `interrupted`; otherwise its failure is that of the work.
 impl From<ToolError> for AdapterError {
     fn from(error: ToolError) -> Self {
         let message = error.to_string();
@@ -163,11 +163,12 @@ impl From<ToolError> for AdapterError {
 }
 
 impl RunContext {
-    /// Calls a tool between two snapshots. One that fails, or whose time is up, is taken back: files, index and
-    /// branch are as they were before the call.
+    /// Calls a tool between two snapshots. One that fails, or whose time is up, is taken back:
+    /// files, index and branch are as they were before the call.
     ///
-    /// Its work has ended when its future has: whatever it started must have ended by then. Several calls at once in one
-    /// workspace see each other's changes, and taking one back takes back the others' since it began.
+    /// Its work has ended when its future has: whatever it started must have ended by then. Several
+    /// calls at once in one workspace see each other's changes, and taking one back takes back the
+    /// others' since it began.
     ///
     /// ```no_run
     /// # use stillframe::steps::ToolOptions;
@@ -262,8 +263,8 @@ impl RunContext {
         }
     }
 
-    /// What comes before a call: the snapshot to go back to, if the tool may change something, and the event. Answers
-    /// with what that says, too.
+    /// What comes before a call: the snapshot to go back to, if the tool may change something, and
+    /// the event. Answers with what that says, too.
     async fn begin_call(
         &self,
         options: &ToolOptions,
@@ -299,7 +300,8 @@ impl RunContext {
         Ok((before, said))
     }
 
-    /// Takes back what a call that failed did, if there is a snapshot before it. Says what became of the call.
+    /// Takes back what a call that failed did, if there is a snapshot before it. Says what became
+    /// of the call.
     async fn take_back(
         &self,
         name: String,
@@ -367,8 +369,8 @@ fn succeeded<T>(value: T, before: Option<Snapshot>, after: After) -> ToolOutcome
     }
 }
 
-/// The snapshots before calls that are under way, or were when their process died, by the events of a run in
-/// their order: what a call that fails goes back to.
+/// The snapshots before calls that are under way, or were when their process died, by the events of
+/// a run in their order: what a call that fails goes back to.
 pub(crate) fn unsettled(events: &[(u64, Event)]) -> Vec<SnapshotId> {
     let mut open = BTreeMap::new();
     for (_, event) in events {

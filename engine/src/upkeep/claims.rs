@@ -37,7 +37,8 @@ pub(crate) enum Claim {
 pub(crate) struct Claims(HashMap<SnapshotId, Claim>);
 
 impl Claims {
-    /// What is claimed now. Of two claims of one snapshot that of a run counts, which nobody can take back.
+    /// What is claimed now. Of two claims of one snapshot that of a run counts, which nobody can
+    /// take back.
     pub(crate) fn read(store: &dyn StateStore, workspace_id: &str) -> Result<Self, StateError> {
         let pins = store.pins()?.into_iter();
         let mut claims: HashMap<SnapshotId, Claim> =
@@ -60,8 +61,8 @@ impl Claims {
         Ok(Self(claims))
     }
 
-    /// Adds what it takes to undo what came last. A clean-up that somebody asks for, by age or number, may take
-    /// that; what takes one without such a word of the user's may not.
+    /// Adds what it takes to undo what came last. A clean-up that somebody asks for, by age or
+    /// number, may take that; what takes one without such a word of the user's may not.
     pub(crate) fn add_latest(
         &mut self,
         store: &dyn StateStore,

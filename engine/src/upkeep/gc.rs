@@ -40,26 +40,27 @@ pub struct GcOutcome {
     pub dry_run: bool,
     /// The snapshots that were forgotten, oldest first.
     pub forgotten: Vec<SnapshotId>,
-    /// What is in the store as a snapshot and cannot be read, or lacks something. While there is any,
-    /// nobody can say what it needs, so that no content was removed:
+    /// What is in the store as a snapshot and cannot be read, or lacks something. While there is
+    /// any, nobody can say what it needs, so that no content was removed:
     /// [`GcOptions::forget_damaged`] is the way out.
     pub unreadable: Vec<Problem>,
     /// What is damaged and was not given up, because it is pinned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_pinned: Vec<SnapshotId>,
-    /// What was wrong with the journal of a restore that was interrupted, if it could not be finished and
-    /// [`GcOptions::forget_damaged`] gave it up: its guard leads back.
+    /// What was wrong with the journal of a restore that was interrupted, if it could not be
+    /// finished and [`GcOptions::forget_damaged`] gave it up: its guard leads back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_given_up: Option<Problem>,
-    /// What became of the refs in the user's repository that keep the commits which restores left: those of the
-    /// guards that were forgotten go too.
+    /// What became of the refs in the user's repository that keep the commits which restores left:
+    /// those of the guards that were forgotten go too.
     #[serde(flatten)]
     pub safety_refs: SafetyRefs,
-    /// Why the store of artifacts cannot be opened, or does not tell what it has, if so: nothing of it was removed.
+    /// Why the store of artifacts cannot be opened, or does not tell what it has, if so: nothing of
+    /// it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifacts_unusable: Option<Problem>,
-    /// The keys of the artifacts that were removed: patches that the log does not name, because their process died before
-    /// that was written, and what a quota left no space for.
+    /// The keys of the artifacts that were removed: patches that the log does not name, because
+    /// their process died before that was written, and what a quota left no space for.
     pub artifacts_removed: Vec<String>,
     /// By how many bytes less the store and the artifacts occupy than before.
     pub freed_bytes: u64,
@@ -110,7 +111,8 @@ pub struct RemovalOutcome {
     /// The snapshots, and what became of their space.
     #[serde(flatten)]
     pub gc: GcOutcome,
-    /// Those that were kept after all: a ref in the user's repository is known by them that could not be removed.
+    /// Those that were kept after all: a ref in the user's repository is known by them that could
+    /// not be removed.
     #[serde(rename = "not_removed")]
     pub kept: Vec<SnapshotId>,
     /// The runs that no undo takes back any more.
@@ -160,7 +162,8 @@ fn remove_named(
     })
 }
 
-/// The snapshots of these names, if nothing needs one of them, and the runs that cannot be undone without them.
+/// The snapshots of these names, if nothing needs one of them, and the runs that cannot be undone
+/// without them.
 fn removable(
     store: &dyn StateStore,
     workspace: &Workspace,
@@ -227,8 +230,9 @@ fn clean_up(
     Ok(upkeep.outcome)
 }
 
-/// Removes what restores displaced whose guards are forgotten: whoever forgot them was killed before it came to
-/// that. A guard that the log has or a store has, be it damaged, is not forgotten.
+/// Removes what restores displaced whose guards are forgotten: whoever forgot them was killed
+/// before it came to that. A guard that the log has or a store has, be it damaged, is not
+/// forgotten.
 pub(crate) fn drop_strays(
     op: &Operation,
     parts: &Parts,
@@ -267,11 +271,13 @@ pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(),
     core.delete(key).await
 }
 
-/// By how much dates may contradict one another: clocks are set, and time zones are mistaken for times.
+/// By how much dates may contradict one another: clocks are set, and time zones are mistaken for
+/// times.
 const MAX_CONTRADICTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Fails where the dates of snapshots, newest first, say that the clock has jumped: one that is dated long before
-/// another that is older, or long after `now`. Their order is that of publication, which no clock can move. Pure.
+/// Fails where the dates of snapshots, newest first, say that the clock has jumped: one that is
+/// dated long before another that is older, or long after `now`. Their order is that of
+/// publication, which no clock can move. Pure.
 pub(crate) fn refuse_contradicting_dates(
     snapshots: &[&SnapshotRow],
     now: Timestamp,
@@ -303,9 +309,9 @@ pub(crate) fn refuse_contradicting_dates(
 
 /// The snapshots that retention lets go of, oldest first. Pure.
 ///
-/// `snapshots` are newest first, and can be read: one that cannot is nothing to fall back on, so that it
-/// does not count. The newest stays, and so does every one that is claimed; both count among those that
-/// are kept.
+/// `snapshots` are newest first, and can be read: one that cannot is nothing to fall back on, so
+/// that it does not count. The newest stays, and so does every one that is claimed; both count
+/// among those that are kept.
 fn expired(
     snapshots: &[&SnapshotRow],
     claims: &Claims,
@@ -382,7 +388,8 @@ impl<'a> Upkeep<'a> {
         })
     }
 
-    /// Looks for patches that no row names. Where the store does not tell, the rest of the clean-up goes on.
+    /// Looks for patches that no row names. Where the store does not tell, the rest of the clean-up
+    /// goes on.
     fn find_unregistered(&mut self) {
         match unregistered(self.parts) {
             Ok(found) => self.unregistered = found,
@@ -529,8 +536,8 @@ impl<'a> Upkeep<'a> {
         Ok(())
     }
 
-    /// What puts on record that these are let go of, and what became of the refs of which nothing is on
-    /// record yet.
+    /// What puts on record that these are let go of, and what became of the refs of which nothing
+    /// is on record yet.
     fn telling(
         &mut self,
         locked: &LockedWorkspace,
@@ -559,8 +566,8 @@ impl<'a> Upkeep<'a> {
         Ok(changes)
     }
 
-    /// Lets go of what the guards among these have in the user's repository; answers with all but the guards of
-    /// what could not be removed there: with them it would be forgotten whose it is.
+    /// Lets go of what the guards among these have in the user's repository; answers with all but
+    /// the guards of what could not be removed there: with them it would be forgotten whose it is.
     fn release(
         &mut self,
         op: &Operation,
@@ -600,8 +607,8 @@ impl<'a> Upkeep<'a> {
         Ok(ids)
     }
 
-    /// Forgets snapshots, in the log first: a row without content would be a promise, and what the store still
-    /// has when this ends half way is removed by whoever looks next.
+    /// Forgets snapshots, in the log first: a row without content would be a promise, and what the
+    /// store still has when this ends half way is removed by whoever looks next.
     pub(crate) fn forget(
         &mut self,
         op: &Operation,
@@ -839,7 +846,8 @@ mod tests {
         ] {
             answer(fine).unwrap_or_else(|e| panic!("{fine:?}: {e}"));
         }
-        // Ten years ahead; the newest from before 1970, when the clock was not set; one in the middle.
+        // Ten years ahead; the newest from before 1970, when the clock was not set; one in the
+        // middle.
         for (jumped, named) in [
             (&[23_650, 19_000][..], 0),
             (&[-5, 19_999, 19_998], 1),

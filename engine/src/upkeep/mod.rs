@@ -1,4 +1,5 @@
-//! What keeps the state directory in order: clean-ups, retention, purges, checks, and recovery after a crash.
+//! What keeps the state directory in order: clean-ups, retention, purges, checks, and recovery
+//! after a crash.
 //!
 //! It knows `run`, `workspace` and what is below them. Nothing but the engine calls it.
 

@@ -43,7 +43,8 @@ pub struct PurgePlan {
     pub bytes: u64,
     /// The runs whose record has a patch with some of it.
     pub runs: Vec<RunId>,
-    /// The keys of the artifacts that go: patches with some of it, and artifacts that are the content.
+    /// The keys of the artifacts that go: patches with some of it, and artifacts that are the
+    /// content.
     pub artifacts: Vec<String>,
     /// What is named and stays, sorted by path.
     pub kept: Vec<KeptContent>,
@@ -74,8 +75,8 @@ pub struct PurgeOutcome {
     /// What was removed.
     #[serde(flatten)]
     pub purged: PurgePlan,
-    /// By how many bytes the stores of the workspace became smaller. What came as a link and was copied
-    /// in part occupies more than before: then it is zero.
+    /// By how many bytes the stores of the workspace became smaller. What came as a link and was
+    /// copied in part occupies more than before: then it is zero.
     pub freed_bytes: u64,
     /// Copies of the database from before a migration, which were removed as a whole.
     pub backups_removed: Vec<String>,
@@ -109,8 +110,8 @@ pub(crate) async fn plan(
 
 /// Removes content from everything that is kept for a workspace, and proves it.
 ///
-/// Whoever is told to stop while it is searched for has touched nothing. From the list of what was purged on it
-/// goes to its end: a secret that is half gone is of no use to anybody.
+/// Whoever is told to stop while it is searched for has touched nothing. From the list of what was
+/// purged on it goes to its end: a secret that is half gone is of no use to anybody.
 pub(crate) async fn purge(
     core: &Core,
     opened: Opened,
@@ -176,8 +177,8 @@ fn tell(parts: &Parts, locked: &LockedWorkspace, outcome: &PurgeOutcome) -> Resu
     Ok(())
 }
 
-/// In the order in which nothing can be read that is not wholly there: each step may be repeated, and
-/// after the first nobody is handed the content any more.
+/// In the order in which nothing can be read that is not wholly there: each step may be repeated,
+/// and after the first nobody is handed the content any more.
 fn carry_out(
     op: &Operation,
     parts: &Parts,
@@ -229,7 +230,8 @@ fn look(
         .map(|row| (row.snapshot.id.clone(), row.snapshot))
         .collect();
     let backends = backends::backends(parts);
-    // What one backend has under its id, the other may have at a path that the target does not name.
+    // What one backend has under its id, the other may have at a path that the target does not
+    // name.
     let mut also = BTreeSet::new();
     let found = loop {
         let known: Vec<ContentId> = also.iter().copied().collect();
@@ -476,8 +478,8 @@ fn remove_patches(parts: &Parts, plan: &PurgePlan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the copies of the database that were made before it was migrated: they have the patches of
-/// their time, and nothing that the database has not.
+/// Removes the copies of the database that were made before it was migrated: they have the patches
+/// of their time, and nothing that the database has not.
 fn remove_backups(parts: &Parts) -> Result<Vec<String>, Error> {
     let directory = parts.state_dir.path();
     let at = |operation| PathError::at(operation, directory);

@@ -1,7 +1,7 @@
 //! What is kept without being asked, and let go of without being asked.
 //!
-//! A host applies it as often as it likes; it looks at most once a day, and the first time it only says what
-//! it would do.
+//! A host applies it as often as it likes; it looks at most once a day, and the first time it only
+//! says what it would do.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -31,8 +31,8 @@ use crate::workspace::{adoption, turn};
 /// How long after it was announced the retention begins.
 const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How long it may take to free what nothing needs any more: whoever waits has asked for something else. What is
-/// not freed by then goes with the next look, or the next clean-up.
+/// How long it may take to free what nothing needs any more: whoever waits has asked for something
+/// else. What is not freed by then goes with the next look, or the next clean-up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The file in the store of a workspace that says when it was looked at last.
@@ -43,7 +43,8 @@ const LOOKED_FILE: &str = "retention";
 #[serde(tag = "did", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetentionOutcome {
-    /// Nothing: it has looked today, somebody else is at work, nothing is due, or it has yet to begin.
+    /// Nothing: it has looked today, somebody else is at work, nothing is due, or it has yet to
+    /// begin.
     Nothing,
     /// It has said for the first time what it would do, and has done nothing.
     #[non_exhaustive]

@@ -25,7 +25,8 @@ pub(crate) fn due(
         lived.is_ok_and(|lived| lived > options.older_than)
     };
     let stays = |place: usize, row: &SnapshotRow| place == 0 || claims.hold(&row.snapshot.id);
-    // A run is as old as the last that is kept of it, and is not old where one of its two stays anyway.
+    // A run is as old as the last that is kept of it, and is not old where one of its two stays
+    // anyway.
     let mut runs: HashMap<&RunId, Timestamp> = HashMap::new();
     for (place, row) in snapshots.iter().enumerate() {
         if let Some(run_id) = &row.run_id

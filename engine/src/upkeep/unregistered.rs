@@ -1,7 +1,7 @@
 //! Patches that the store of artifacts has and the log does not name.
 //!
-//! A patch is in its store before its row is written. Whoever dies in between leaves one that nobody can ask for; so
-//! does whoever deletes one and dies once the row is gone.
+//! A patch is in its store before its row is written. Whoever dies in between leaves one that
+//! nobody can ask for; so does whoever deletes one and dies once the row is gone.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,9 @@ use crate::state::registering::Registering;
 
 /// The patches that no row names, and none will. Blocks.
 ///
-/// Only what has a key that the engine made up is looked at. It is used once, and the patch can be made again from its
-/// snapshots; what the host has put under a key of its own may be all that there is of it, should the log be lost.
+/// Only what has a key that the engine made up is looked at. It is used once, and the patch can be
+/// made again from its snapshots; what the host has put under a key of its own may be all that
+/// there is of it, should the log be lost.
 pub(crate) fn unregistered(parts: &Parts) -> Result<Vec<ArtifactMeta>, Error> {
     if !parts.artifacts.is_there() {
         return Ok(Vec::new());

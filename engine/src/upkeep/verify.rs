@@ -25,18 +25,19 @@ use crate::workspace::cancellation::Cancellation;
 pub struct VerifyOutcome {
     /// Every snapshot of the workspace, newest first.
     pub snapshots: Vec<SnapshotVerdict>,
-    /// Those of them that the log had not known of when this engine came to it, oldest first: some of it was lost, or
-    /// whoever took them was killed before it could write that down. They are in the log now. Said once; left out if
-    /// there are none. What the log has and the store does not is among `snapshots`, with that as its problem.
+    /// Those of them that the log had not known of when this engine came to it, oldest first: some
+    /// of it was lost, or whoever took them was killed before it could write that down. They are in
+    /// the log now. Said once; left out if there are none. What the log has and the store does not
+    /// is among `snapshots`, with that as its problem.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<SnapshotId>,
     /// The artifacts that are missing or damaged, by key.
     pub artifacts: Vec<ArtifactVerdict>,
-    /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it is, and
-    /// damage that no snapshot suffers from.
+    /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it
+    /// is, and damage that no snapshot suffers from.
     pub store: Vec<Problem>,
-    /// What is wrong with the log of runs and snapshots, if anything is. Where it could not be read, only the
-    /// stores were looked at.
+    /// What is wrong with the log of runs and snapshots, if anything is. Where it could not be
+    /// read, only the stores were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Failure>,
 }
@@ -63,8 +64,8 @@ pub struct SnapshotVerdict {
     pub problems: Vec<Problem>,
     /// It was taken without content: it can be compared, and not restored. That is no damage.
     pub without_content: bool,
-    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage either.
-    /// Left out if there are none.
+    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage
+    /// either. Left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub purged: Vec<RelPath>,
 }
@@ -109,8 +110,8 @@ impl StoreVerdicts {
     }
 }
 
-/// Looks at every snapshot of a workspace: those that the log has, newest first, then what the stores have
-/// beside them. Blocks.
+/// Looks at every snapshot of a workspace: those that the log has, newest first, then what the
+/// stores have beside them. Blocks.
 pub(crate) fn snapshots(
     op: &Operation,
     backends: &[Arc<dyn Backend>],
@@ -149,7 +150,8 @@ pub(crate) fn snapshots(
     Ok(StoreVerdicts { snapshots, store })
 }
 
-/// Proves snapshots, and answers in their order. What is wrong beside them in a store goes to `store`, once.
+/// Proves snapshots, and answers in their order. What is wrong beside them in a store goes to
+/// `store`, once.
 fn prove(
     op: &Operation,
     backends: &[Arc<dyn Backend>],
@@ -191,7 +193,8 @@ fn nobody_knows(snapshot: &Snapshot) -> SnapshotVerdict {
     SnapshotVerdict::unproven(snapshot, Problem::new(snapshot.id.to_string(), detail))
 }
 
-/// Looks at every snapshot of a workspace that the log has, and at what the stores have beside them. Blocks.
+/// Looks at every snapshot of a workspace that the log has, and at what the stores have beside
+/// them. Blocks.
 pub(crate) fn logged(
     op: &Operation,
     parts: &Parts,
@@ -204,7 +207,8 @@ pub(crate) fn logged(
     snapshots(op, &backends::backends(parts), workspace, logged)
 }
 
-/// What the store is found to have of a snapshot; that it met damage is what a proof is to find out.
+/// What the store is found to have of a snapshot; that it met damage is what a proof is to find
+/// out.
 pub(crate) fn proof(
     op: &Operation,
     backend: &dyn Backend,
@@ -232,9 +236,9 @@ fn proof_of(
     Ok(Verification::new(vec![problem]))
 }
 
-/// Proves the snapshots of a workspace without an engine, by what the stores say alone: for when the log,
-/// which an engine cannot start without, is what is damaged. Blocks; writes nothing. Artifacts, which only
-/// the log knows, are not looked at.
+/// Proves the snapshots of a workspace without an engine, by what the stores say alone: for when
+/// the log, which an engine cannot start without, is what is damaged. Blocks; writes nothing.
+/// Artifacts, which only the log knows, are not looked at.
 pub fn verify_without_log(
     state_dir: &Path,
     workspace: &WorkspaceOptions,

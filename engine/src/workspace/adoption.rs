@@ -15,7 +15,8 @@ use crate::state::new_session;
 use crate::workspace::capture::{self, NOW};
 use crate::workspace::{backends, holdings, restore_record};
 
-/// The snapshots of a workspace that clean-ups have taken off the log, as far as what they told can be read.
+/// The snapshots of a workspace that clean-ups have taken off the log, as far as what they told can
+/// be read.
 pub(crate) fn forgotten_by_clean_ups(
     parts: &Parts,
     workspace: &Workspace,
@@ -40,9 +41,9 @@ pub(crate) enum Untold {
     Leave,
 }
 
-/// Gives a row to every snapshot that the store has and the log does not know of, in the place that the
-/// store says is its own: one that was taken meanwhile stays the newest. One that a clean-up had taken off the
-/// log and not come to remove goes now.
+/// Gives a row to every snapshot that the store has and the log does not know of, in the place that
+/// the store says is its own: one that was taken meanwhile stays the newest. One that a clean-up
+/// had taken off the log and not come to remove goes now.
 pub(crate) fn adopt(
     op: &Operation,
     parts: &Parts,
@@ -81,8 +82,8 @@ pub(crate) fn adopt(
         .collect();
     let order = all.iter().map(|snapshot| snapshot.id.clone());
     rows.push(Change::OrderSnapshots(order.collect()));
-    // A guard without a row is that of a restore whose engine died before it could tell. What it did
-    // stands, so it can be undone like any other.
+    // A guard without a row is that of a restore whose engine died before it could tell. What it
+    // did stands, so it can be undone like any other.
     let guard = found.iter().rfind(|s| s.label == Label::GUARD);
     if let (Untold::Tell, Some(guard)) = (untold, guard) {
         let begun = parts
@@ -112,8 +113,8 @@ pub(crate) fn best_effort(told: Result<Vec<Change>, Error>) -> Vec<Change> {
     })
 }
 
-/// Two lists of snapshots as one, each in its own order, which is that in which they were published:
-/// a clock may go backwards.
+/// Two lists of snapshots as one, each in its own order, which is that in which they were
+/// published: a clock may go backwards.
 pub(crate) fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snapshot> {
     let mut merged = Vec::with_capacity(one.len() + other.len());
     let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
@@ -125,8 +126,8 @@ pub(crate) fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snap
     merged
 }
 
-/// As [`adopt`] where log and store are out of step: some of the log was lost. Whoever does anything with the
-/// workspace begins with that, so that what comes next is the newest.
+/// As [`adopt`] where log and store are out of step: some of the log was lost. Whoever does
+/// anything with the workspace begins with that, so that what comes next is the newest.
 pub(crate) fn adopt_unlisted(
     op: &Operation,
     parts: &Parts,
@@ -147,8 +148,8 @@ pub(crate) fn adopt_unlisted(
     }
 }
 
-/// The operation that `guard` was taken for, with `after` for its outcome: what it was compared with
-/// when it had ended, or else the workspace as it is.
+/// The operation that `guard` was taken for, with `after` for its outcome: what it was compared
+/// with when it had ended, or else the workspace as it is.
 pub(crate) fn untold_restore(
     op: &Operation,
     parts: &Parts,

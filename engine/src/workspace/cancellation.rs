@@ -1,4 +1,5 @@
-//! The cancellation of an operation by its host, its time or the end of the engine, for work that blocks.
+//! The cancellation of an operation by its host, its time or the end of the engine, for work that
+//! blocks.
 
 use stillframe_backends::{Interrupt, Operation};
 use tokio_util::sync::CancellationToken;
@@ -54,8 +55,8 @@ impl Cancellation {
         Operation::unbounded().cancelled_by(&self.interrupt)
     }
 
-    /// Ends once somebody cancels the operation. That its time is up is not told here: to wait for a
-    /// turn has a deadline of its own.
+    /// Ends once somebody cancels the operation. That its time is up is not told here: to wait for
+    /// a turn has a deadline of its own.
     pub(crate) async fn told(&self) {
         self.told.cancelled().await;
     }

@@ -45,8 +45,8 @@ pub(crate) fn capture(
     Ok(snapshot)
 }
 
-/// Takes a snapshot as [`capture`] does, unless nothing differs from the newest that is no guard: then that one is the
-/// answer, and the other is not kept.
+/// Takes a snapshot as [`capture`] does, unless nothing differs from the newest that is no guard:
+/// then that one is the answer, and the other is not kept.
 pub(crate) fn capture_if_changed(
     op: &Operation,
     parts: &Parts,

@@ -1,4 +1,5 @@
-//! Carrying out what steps want done to a repository, and settling what a crash left of it: by looking.
+//! Carrying out what steps want done to a repository, and settling what a crash left of it: by
+//! looking.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -28,7 +29,8 @@ impl From<CommitError> for Error {
 /// For whom an effect is carried out.
 #[derive(Clone, Debug)]
 pub(crate) enum Occasion {
-    /// For its step. What came of it is written with this, so that nothing is if the run was taken over.
+    /// For its step. What came of it is written with this, so that nothing is if the run was taken
+    /// over.
     Step(Box<Change>),
     /// A crash left it, in a step that is under way by the record.
     Recovery,
@@ -60,10 +62,11 @@ impl Occasion {
     }
 }
 
-/// Carries out an effect that is on record as pending, or what is left of it, and writes down what came of it.
+/// Carries out an effect that is on record as pending, or what is left of it, and writes down what
+/// came of it.
 ///
-/// `Err`: it could not be carried out, which is on record too, unless it could not be written down; then it is settled
-/// when the workspace is used next.
+/// `Err`: it could not be carried out, which is on record too, unless it could not be written down;
+/// then it is settled when the workspace is used next.
 pub(crate) fn carry_out(
     parts: &Parts,
     locked: &mut LockedWorkspace,
@@ -140,7 +143,8 @@ enum NotApplied {
     Unfinished(Error),
 }
 
-/// Has the backend make the commit, or what is left of it. Answers with its id, and whether somebody else had made it.
+/// Has the backend make the commit, or what is left of it. Answers with its id, and whether
+/// somebody else had made it.
 fn apply(
     locked: &mut LockedWorkspace,
     backend: &dyn Backend,
@@ -230,8 +234,8 @@ fn fail(
     error
 }
 
-/// Settles the effects on this workspace that a crash left pending: whoever carries one out holds the workspace, so
-/// nobody does. What cannot be settled now keeps nobody from working here.
+/// Settles the effects on this workspace that a crash left pending: whoever carries one out holds
+/// the workspace, so nobody does. What cannot be settled now keeps nobody from working here.
 pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
     let workspace_id = locked.id().to_owned();
     let pending = parts

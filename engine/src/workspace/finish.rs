@@ -24,8 +24,8 @@ pub(crate) fn is_for_later(kind: ErrorKind) -> bool {
     )
 }
 
-/// Finishes the restores that a crash interrupted in this workspace, and settles the effects. Most often there are
-/// none.
+/// Finishes the restores that a crash interrupted in this workspace, and settles the effects. Most
+/// often there are none.
 pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
     let mut is_discarded = false;
     for backend in backends::backends(parts) {
@@ -43,8 +43,8 @@ pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
     effects::settle(parts, locked)
 }
 
-/// Puts on record a restore that is over, and of which nobody could tell: what was carried on to its
-/// end before may have ended before it was told.
+/// Puts on record a restore that is over, and of which nobody could tell: what was carried on to
+/// its end before may have ended before it was told.
 ///
 /// Whoever restores holds the workspace until the record is written, so what is under way here by
 /// the record has ended.

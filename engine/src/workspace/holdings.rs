@@ -1,9 +1,10 @@
 //! Whether the log and the stores of a workspace know of the same snapshots.
 //!
-//! A snapshot is in its store before it is in the log, and the log can lose its end: to a disk, or to whoever copied
-//! it without what belongs to it. So whoever is to work in a workspace, or to tell of its snapshots, looks first. The
-//! look costs no more than the names of the refs: what is lost of a log is its end, so that the newest snapshot of the
-//! store is missing; and whatever else is missing, the numbers differ.
+//! A snapshot is in its store before it is in the log, and the log can lose its end: to a disk, or
+//! to whoever copied it without what belongs to it. So whoever is to work in a workspace, or to
+//! tell of its snapshots, looks first. The look costs no more than the names of the refs: what is
+//! lost of a log is its end, so that the newest snapshot of the store is missing; and whatever else
+//! is missing, the numbers differ.
 
 use std::collections::HashSet;
 
@@ -16,7 +17,8 @@ use crate::state::error::StateError;
 use crate::workspace::backends;
 use crate::workspace::capture::NOW;
 
-/// Whether a look tells of nothing that only the log or only a store has. Blocks; reads no snapshot.
+/// Whether a look tells of nothing that only the log or only a store has. Blocks; reads no
+/// snapshot.
 pub(crate) fn is_in_step(
     op: &Operation,
     parts: &Parts,
@@ -61,8 +63,9 @@ fn agree(
     Ok(true)
 }
 
-/// The snapshots that the stores of a workspace hold and the log does not have, in no order. One that was only made to
-/// be compared with is none. Blocks; where log and stores are in step nothing is read.
+/// The snapshots that the stores of a workspace hold and the log does not have, in no order. One
+/// that was only made to be compared with is none. Blocks; where log and stores are in step nothing
+/// is read.
 pub(crate) fn unlisted(
     op: &Operation,
     parts: &Parts,
@@ -75,7 +78,8 @@ pub(crate) fn unlisted(
     for backend in backends::backends(parts) {
         held.extend(backend.list(op, workspace)?);
     }
-    // After the stores: what somebody publishes meanwhile has its row, or is seen by who comes next.
+    // After the stores: what somebody publishes meanwhile has its row, or is seen by who comes
+    // next.
     let known = known(parts, workspace)?;
     held.retain(|snapshot| !known.contains(&snapshot.id) && snapshot.label.as_str() != NOW);
     Ok(held)

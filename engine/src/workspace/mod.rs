@@ -1,6 +1,8 @@
-//! Work on one workspace: open it, take turns, capture, compare, restore, and finish what a crash interrupted.
+//! Work on one workspace: open it, take turns, capture, compare, restore, and finish what a crash
+//! interrupted.
 //!
-//! It knows `actors`, `state` and what is below them. It does not know of steps, runs and sessions but by their records.
+//! It knows `actors`, `state` and what is below them. It does not know of steps, runs and sessions
+//! but by their records.
 
 pub(crate) mod adoption;
 pub(crate) mod backends;

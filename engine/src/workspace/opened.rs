@@ -123,8 +123,8 @@ impl Core {
     }
 }
 
-/// Lets what a restore looks at the workspace by see files as large as `snapshot` has: what was captured under a larger
-/// limit is there to be compared with, displaced, and kept by a guard.
+/// Lets what a restore looks at the workspace by see files as large as `snapshot` has: what was
+/// captured under a larger limit is there to be compared with, displaced, and kept by a guard.
 pub(crate) fn see_as_much_as(
     options: &mut SnapshotOptions,
     backend: &dyn Backend,

@@ -8,13 +8,14 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::workspace::{holdings, turn};
 
-/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins gives the
-/// log its rows at once, and a program that is being started elsewhere holds a lock for a moment.
+/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins
+/// gives the log its rows at once, and a program that is being started elsewhere holds a lock for a
+/// moment.
 const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can be named.
-    /// Whoever is at work in the workspace does that itself.
+    /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can
+    /// be named. Whoever is at work in the workspace does that itself.
     pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
         if !self.parts.state_dir.is_writable() || !workspace.store_path().exists() {
             return Ok(());
@@ -36,7 +37,8 @@ impl Core {
             |_| Ok(()),
         );
         match adopted.await {
-            // Who reads is told what the log has. Whoever works there next adopts it, or says what is wrong.
+            // Who reads is told what the log has. Whoever works there next adopts it, or says what
+            // is wrong.
             Err(e)
                 if matches!(
                     e.kind(),

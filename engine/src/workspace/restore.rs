@@ -72,7 +72,8 @@ pub(crate) fn restore(
     // It is done, and what follows puts it on record.
     let op = &op.to_its_end();
     if restoring.repository {
-        // Beside the restore, which is done: the next one, or a clean-up, moves what is still there.
+        // Beside the restore, which is done: the next one, or a clean-up, moves what is still
+        // there.
         let tags = safety::move_tags(op, parts, locked, backend).unwrap_or_default();
         outcome.moved_tags = tags.moved;
     }
@@ -119,8 +120,9 @@ fn ids_before(changes: &[RefChange]) -> Vec<&str> {
     tips.chain(dropped.map(|stash| &*stash.commit)).collect()
 }
 
-/// The refs that are not as they were before what a rollback or an undo with the repository took back. After an undo,
-/// those that still are as that left them: what others did since is theirs. HEAD and its branch are the restore's.
+/// The refs that are not as they were before what a rollback or an undo with the repository took
+/// back. After an undo, those that still are as that left them: what others did since is theirs.
+/// HEAD and its branch are the restore's.
 fn refs_left(
     op: &Operation,
     parts: &Parts,
@@ -146,8 +148,8 @@ fn refs_left(
     }
 }
 
-/// Whether what became of a ref is still so `now`. A stash that was dropped and is not listed again is, whatever else was
-/// stashed since.
+/// Whether what became of a ref is still so `now`. A stash that was dropped and is not listed again
+/// is, whatever else was stashed since.
 fn is_left(change: &mut RefChange, now: &[RefChange]) -> bool {
     let Some(now) = now.iter().find(|now| now.name == change.name) else {
         return false;
@@ -185,8 +187,8 @@ pub(crate) struct WayBack {
     pub(crate) purpose: RestorePurpose,
 }
 
-/// Puts files, index and branch back: a rollback all of them, and a step what it changed itself. Nobody can stop it.
-/// Blocks.
+/// Puts files, index and branch back: a rollback all of them, and a step what it changed itself.
+/// Nobody can stop it. Blocks.
 pub(crate) fn go_back(
     parts: &Parts,
     locked: &mut LockedWorkspace,

@@ -1,4 +1,5 @@
-//! The record of a restore: what the log is told of one, also where its engine died before it could tell.
+//! The record of a restore: what the log is told of one, also where its engine died before it could
+//! tell.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +88,8 @@ pub(crate) fn record(
     let event_type = EventType::WORKSPACE_ROLLED_BACK;
     let event = NewEvent::new(event_type, session, run, at, said);
     let kept = match begun.purpose {
-        // Until the run's own end is on record, it is this that says that what its steps did is taken back.
+        // Until the run's own end is on record, it is this that says that what its steps did is
+        // taken back.
         RestorePurpose::Rollback if !done.is_recovered => {
             Change::BeginRestore(Box::new(RestoreRow {
                 outcome: Some(document.clone()),
@@ -97,7 +99,8 @@ pub(crate) fn record(
         _ => Change::EndRestore(begun.guard.clone()),
     };
     let mut changes = vec![Change::Append(event), kept];
-    // What changed nothing is not what came last: an undo would find nothing in it, and never come to what was before.
+    // What changed nothing is not what came last: an undo would find nothing in it, and never come
+    // to what was before.
     if let (Some(kind), Some(guard), false) = (
         begun.purpose.operation(),
         &document.guard_snapshot,
@@ -123,8 +126,9 @@ pub(crate) fn record(
 /// found when it was carried on to its end; `None`: it had come to its end, or had changed nothing.
 /// Blocks.
 ///
-/// Somebody may have worked in the workspace before anybody looked again. So what the restore did is
-/// told by what it aimed at, and not by what is there: an undo keeps what differs from the target.
+/// Somebody may have worked in the workspace before anybody looked again. So what the restore did
+/// is told by what it aimed at, and not by what is there: an undo keeps what differs from the
+/// target.
 pub(crate) fn recovered(
     parts: &Parts,
     locked: &mut LockedWorkspace,
@@ -151,8 +155,9 @@ pub(crate) fn recovered(
     let left = differing(parts, locked, &result, &target)?;
     let changed = differing(parts, locked, guard, &result)?;
     let is_head_moved = begun.repository && head(guard) != head(&result);
-    // What an undo merges differs from its target, and is changed all the same. Whether somebody else changed it
-    // since cannot be told: an undo that took back nothing is better than one that nothing takes back.
+    // What an undo merges differs from its target, and is changed all the same. Whether somebody
+    // else changed it since cannot be told: an undo that took back nothing is better than one that
+    // nothing takes back.
     let merges = matches!(begun.purpose, RestorePurpose::Undo | RestorePurpose::Step);
     let may_have_merged = merges && !wanted.is_disjoint(&changed);
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;

@@ -19,8 +19,8 @@ const EARLIER: &str = "refs/tags/";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SafetyRefs {
-    /// The tags of an earlier version that were moved to where no push of tags takes them. Left out if there
-    /// are none.
+    /// The tags of an earlier version that were moved to where no push of tags takes them. Left out
+    /// if there are none.
     #[serde(rename = "moved_tags", skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<MovedTag>,
     /// The full names of those that went with their guard. Left out if there are none.
@@ -46,7 +46,8 @@ pub(crate) fn move_tags(
     }
 }
 
-/// The tags that restores of an earlier version made, as the log has them. Reads the events of all restores.
+/// The tags that restores of an earlier version made, as the log has them. Reads the events of all
+/// restores.
 pub(crate) fn earlier_tags(parts: &Parts) -> Result<Vec<EarlierTag>, Error> {
     let query = EventQuery::all().of_type(EventType::WORKSPACE_ROLLED_BACK);
     parts.reader.read_blocking(|store| {

@@ -16,8 +16,8 @@ use crate::blocking::StepLost;
 use crate::error::{Error, stopped};
 use crate::workspace::cancellation::{self, Cancellation};
 
-/// The longest that anybody waits for a lock. A patience without end has no deadline that a clock could
-/// show; a year is as good.
+/// The longest that anybody waits for a lock. A patience without end has no deadline that a clock
+/// could show; a year is as good.
 pub(crate) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Does `work` on a workspace when its turn comes, with the workspace locked and recovered.
@@ -43,8 +43,8 @@ pub(crate) async fn work<T: Send + 'static>(
     .await
 }
 
-/// As [`work`], until it is cancelled: then nobody waits for a turn any more, and work that has begun
-/// ends as soon as it asks.
+/// As [`work`], until it is cancelled: then nobody waits for a turn any more, and work that has
+/// begun ends as soon as it asks.
 pub(crate) async fn cancellable<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,

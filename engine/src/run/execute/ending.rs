@@ -179,8 +179,9 @@ impl RunTask {
         })
     }
 
-    /// Ends a run whose work was not begun, because the engine could not do its part. One that the host has named, so
-    /// that it may be started again, rests instead: what was in the way may pass.
+    /// Ends a run whose work was not begun, because the engine could not do its part. One that the
+    /// host has named, so that it may be started again, rests instead: what was in the way may
+    /// pass.
     pub(super) async fn refuse(&self, error: Error) -> Error {
         let failure = Failure::from(&error);
         let is_named = self.options.run_id.is_some() && !self.options.is_nameless;
@@ -201,8 +202,8 @@ impl RunTask {
         error.in_run(self.run_id.clone())
     }
 
-    /// Puts a run to rest whose work has not begun in this process, or ends it if somebody wants that or it cannot be
-    /// resumed. Says which.
+    /// Puts a run to rest whose work has not begun in this process, or ends it if somebody wants
+    /// that or it cannot be resumed. Says which.
     pub(super) async fn rest_or_cancel(
         &self,
         failure: &Failure,
@@ -268,7 +269,8 @@ pub(super) async fn abandon(core: &Core, run_id: &RunId, panic: &str) -> Error {
         .in_run(run_id.clone())
 }
 
-/// Settles a run of this engine that has lost its task, as one whose engine is gone: it can go on if it has steps.
+/// Settles a run of this engine that has lost its task, as one whose engine is gone: it can go on
+/// if it has steps.
 async fn settle_lost(core: &Core, run_id: &RunId, failure: Failure) -> Result<(), Error> {
     let asked = run_id.clone();
     let (row, lease) = core

@@ -1,5 +1,6 @@
-//! A database that cannot be written, read from a copy: SQLite has to recover its log, and to share memory with
-//! others, before it reads the first row. What says that nothing changes (`immutable`) would pass over the log.
+//! A database that cannot be written, read from a copy: SQLite has to recover its log, and to share
+//! memory with others, before it reads the first row. What says that nothing changes (`immutable`)
+//! would pass over the log.
 
 use std::fs;
 use std::io;
@@ -21,14 +22,15 @@ const MAX_TRIES: u32 = 50;
 const TICK: Duration = Duration::from_millis(20);
 
 impl SqliteStore {
-    /// Opens a copy of the database in `state_dir`, for reading alone. One of an earlier version is brought up to date
-    /// there. Nothing in `state_dir` is made or changed.
+    /// Opens a copy of the database in `state_dir`, for reading alone. One of an earlier version is
+    /// brought up to date there. Nothing in `state_dir` is made or changed.
     pub(crate) fn open_copy(state_dir: &Path) -> Result<Self, StateError> {
         let copy = copy(state_dir)?;
         Self::open_once(copy.path()).map_err(|error| naming(&state_dir.join(DATABASE), error))
     }
 
-    /// Opens a database whose files nobody needs any more once they are open, so that no end of this process leaves them.
+    /// Opens a database whose files nobody needs any more once they are open, so that no end of
+    /// this process leaves them.
     fn open_once(copy: &Path) -> Result<Self, StateError> {
         drop(Self::open(copy)?);
         let store = Self::open_reader(copy)?;

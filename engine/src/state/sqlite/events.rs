@@ -68,7 +68,8 @@ pub(super) fn find_event(
     Ok(Some(event))
 }
 
-/// The last position that is known to have only earlier events before it, of a session or, with no name, of all.
+/// The last position that is known to have only earlier events before it, of a session or, with no
+/// name, of all.
 pub(super) const SELECT_EVENT_TIME: &str = concat!(
     "SELECT position, ",
     damaged!(event_times),
@@ -81,8 +82,8 @@ pub(super) const SELECT_EVENT: &str = concat!(
     " FROM events"
 );
 
-/// The statement for a query. In a session the order of the sequence is that of writing, and leads straight to
-/// where a page begins, however much is before it and in other sessions.
+/// The statement for a query. In a session the order of the sequence is that of writing, and leads
+/// straight to where a page begins, however much is before it and in other sessions.
 pub(super) fn select_events(query: &EventQuery) -> String {
     let is_of_session = query.session_id.is_some();
     let conditions = [

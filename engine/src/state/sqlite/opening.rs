@@ -1,4 +1,5 @@
-//! Opening the database: how a connection is set up, what is refused, and what brings an older one up to date.
+//! Opening the database: how a connection is set up, what is refused, and what brings an older one
+//! up to date.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -15,7 +16,8 @@ use super::{DATABASE, SqliteStore};
 use crate::state::error::StateError;
 use crate::state::row_sum;
 
-/// Held while a database is made or brought up to date. Its text tells the log whose name is durable.
+/// Held while a database is made or brought up to date. Its text tells the log whose name is
+/// durable.
 const OPENING_LOCK: &str = "opening.lock";
 
 /// Older ones may damage a database whose log is reset while another process reads it
@@ -60,9 +62,9 @@ impl SqliteStore {
         refuse_old_sqlite()?;
         refuse_network_file_system(state_dir)?;
         let path = state_dir.join(DATABASE);
-        // Two processes that make one database new at once would find it locked, and SQLite does not
-        // wait for that: the switch to a write-ahead log knows no busy handler.
-        // The lock lies in a file of its own, because closing the database's would drop SQLite's.
+        // Two processes that make one database new at once would find it locked, and SQLite does
+        // not wait for that: the switch to a write-ahead log knows no busy handler. The lock lies
+        // in a file of its own, because closing the database's would drop SQLite's.
         let lock_path = state_dir.join(OPENING_LOCK);
         let opening = open_or_make(&lock_path).map_err(PathError::at("open", &lock_path))?;
         lock_within(
@@ -113,9 +115,9 @@ impl SqliteStore {
         Ok(Self::new(connection, &path))
     }
 
-    /// As [`SqliteStore::open_reader`], of a database that may not have been opened before; `None`: it has
-    /// to be made, or brought up to date, by [`SqliteStore::open`]. Nothing is made or changed but what
-    /// SQLite itself puts beside a database, and nothing is synced.
+    /// As [`SqliteStore::open_reader`], of a database that may not have been opened before; `None`:
+    /// it has to be made, or brought up to date, by [`SqliteStore::open`]. Nothing is made or
+    /// changed but what SQLite itself puts beside a database, and nothing is synced.
     pub(crate) fn open_as_it_is(state_dir: &Path) -> Result<Option<Self>, StateError> {
         refuse_old_sqlite()?;
         refuse_network_file_system(state_dir)?;
@@ -168,7 +170,8 @@ fn note_in(lock: &mut fs::File) -> io::Result<String> {
     Ok(noted)
 }
 
-/// Makes the name of the log durable, unless the lock file says that it is, and writes that down there. `lock` is held.
+/// Makes the name of the log durable, unless the lock file says that it is, and writes that down
+/// there. `lock` is held.
 fn note_log(mut lock: fs::File, database: &Path) -> io::Result<()> {
     let log = log_of(database);
     if log.is_some() && note_in(&mut lock).ok() == log {
@@ -187,11 +190,12 @@ fn open_or_make(path: &Path) -> io::Result<fs::File> {
     open_regular(options.mode(0o600), path)
 }
 
-/// Has a database that nobody else may read at `path`: SQLite would make one that everybody may read whom the umask
-/// lets in, and its companions take over the permissions of the database. The lock of those who open is held.
+/// Has a database that nobody else may read at `path`: SQLite would make one that everybody may
+/// read whom the umask lets in, and its companions take over the permissions of the database. The
+/// lock of those who open is held.
 ///
-/// One that is there is never opened here: whoever closes any descriptor of a file gives up all locks that
-/// the process has on it (fcntl(2)), and those are what SQLite's connections live by.
+/// One that is there is never opened here: whoever closes any descriptor of a file gives up all
+/// locks that the process has on it (fcntl(2)), and those are what SQLite's connections live by.
 fn make_private_database(path: &Path) -> Result<(), PathError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_file() => meta,
@@ -308,8 +312,8 @@ fn network_file_system(magic: u64) -> Option<&'static str> {
     known.map(|(_, name)| *name)
 }
 
-/// Fails on what is not ours, or newer than we are; an empty file is neither. Answers with the version.
-/// Changes nothing.
+/// Fails on what is not ours, or newer than we are; an empty file is neither. Answers with the
+/// version. Changes nothing.
 fn refuse_other_databases(
     connection: &mut Connection,
     path: &Path,
@@ -562,8 +566,8 @@ mod tests {
         ));
     }
 
-    // The reader's locks went with the descriptor of whoever opened the database to write, and any other process
-    // could take the log away from under both
+    // The reader's locks went with the descriptor of whoever opened the database to write, and any
+    // other process could take the log away from under both
     #[test]
     fn who_opens_a_database_leaves_the_locks_of_others_in_this_process_alone() {
         let state = tempfile::tempdir().unwrap();

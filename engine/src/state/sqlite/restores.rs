@@ -9,7 +9,8 @@ use crate::records::restore_document::{RestorePurpose, RestoreRow};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
-/// Writes down that a restore begins; what one of this workspace left behind without an outcome goes.
+/// Writes down that a restore begins; what one of this workspace left behind without an outcome
+/// goes.
 pub(super) fn begin_restore(
     transaction: &Transaction<'_>,
     row: &RestoreRow,

@@ -85,7 +85,8 @@ pub(super) fn add_snapshot(
     drop_unshared(transaction, digest.as_slice())
 }
 
-/// Keeps what was left out, once for all that left out the same; answers with the digest of `text`, which says it.
+/// Keeps what was left out, once for all that left out the same; answers with the digest of `text`,
+/// which says it.
 fn share(transaction: &Transaction<'_>, text: &str) -> Result<Vec<u8>, StateError> {
     let digest = blake3::hash(text.as_bytes()).as_bytes().to_vec();
     let is_there = transaction
@@ -163,8 +164,8 @@ pub(super) const SELECT_SNAPSHOT: &str = concat!(
     " FROM snapshots"
 );
 
-/// Conditions for the label that the document has. A document that is none matches, so that whoever reads it is
-/// told that it is damaged.
+/// Conditions for the label that the document has. A document that is none matches, so that whoever
+/// reads it is told that it is damaged.
 pub(super) const LABEL_IS: &str =
     "CASE WHEN json_valid(document) THEN json_extract(document, '$.label') IS ?2 ELSE 1 END";
 pub(super) const LABEL_IS_NOT: &str =

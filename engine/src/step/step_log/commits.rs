@@ -155,7 +155,8 @@ impl Wanted {
         Ok(backend.snapshot(&self.op, locked, &options)?)
     }
 
-    /// The commit that is to be made; without one, the same of the step's own that is in place already.
+    /// The commit that is to be made; without one, the same of the step's own that is in place
+    /// already.
     fn intent(
         &self,
         parts: &Parts,
@@ -195,7 +196,8 @@ impl Wanted {
             };
             return Ok((None, known));
         };
-        // What an earlier attempt at the step made, and was gone back from, is the same commit again.
+        // What an earlier attempt at the step made, and was gone back from, is the same commit
+        // again.
         let same =
             of_step().find(|row| is_same(&row.intent, &intent) && !seeded_bug!("commit-made-anew"));
         let again = match same {

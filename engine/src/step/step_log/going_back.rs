@@ -43,7 +43,8 @@ fn same_head(one: &Snapshot, other: &Snapshot) -> bool {
 }
 
 impl StepLog {
-    /// Makes the workspace ready for another attempt at a step that was cut off, unless somebody has to be asked how.
+    /// Makes the workspace ready for another attempt at a step that was cut off, unless somebody
+    /// has to be asked how.
     pub(super) async fn make_ready(
         &self,
         row: StepRow,
@@ -57,8 +58,9 @@ impl StepLog {
         let mut row = row;
         let is_unknown = row.snapshot_before.is_some() && row.snapshot_after.is_none();
         if is_unknown && options.rerun == Some(Rerun::FromBefore) {
-            // Nobody could capture what it left when it was cut off. What is there now is all that is known of it, and may
-            // be somebody's work of days: that goes back, and into the guard, only where it was asked for by name.
+            // Nobody could capture what it left when it was cut off. What is there now is all that
+            // is known of it, and may be somebody's work of days: that goes back, and into the
+            // guard, only where it was asked for by name.
             row.snapshot_after = Some(self.capture(place, Some(cancellation)).await?.id);
         }
         let mut refusal = step::cannot_go_back(&row, steps, self.kept_content(place, &row).await?);
@@ -89,8 +91,8 @@ impl StepLog {
             )),
             (None | Some(Rerun::FromBefore), None) => {
                 match self.go_back(&row).await {
-                    // Somebody has built on what it did: nothing of that is taken apart unless it is asked for, or
-                    // there is nothing of it to take apart.
+                    // Somebody has built on what it did: nothing of that is taken apart unless it
+                    // is asked for, or there is nothing of it to take apart.
                     Err(e)
                         if e.kind() == ErrorKind::HeadMoved && self.did_nothing(&row).await? =>
                     {
@@ -110,7 +112,8 @@ impl StepLog {
         }
     }
 
-    /// Whether a step that was cut off is known to have left files, branch and HEAD as it had found them.
+    /// Whether a step that was cut off is known to have left files, branch and HEAD as it had found
+    /// them.
     async fn did_nothing(&self, row: &StepRow) -> Result<bool, Error> {
         let (Some(before), Some(after)) = (&row.snapshot_before, &row.snapshot_after) else {
             return Ok(false);
@@ -188,8 +191,8 @@ impl StepLog {
 
     /// Takes back what happened between `before` and `after`, in files, index and branch.
     ///
-    /// `is_later`: others may have worked here since. Where they moved the branch that is `HeadMoved`, and nothing is
-    /// touched: files would not be those of any commit then.
+    /// `is_later`: others may have worked here since. Where they moved the branch that is
+    /// `HeadMoved`, and nothing is touched: files would not be those of any commit then.
     async fn put_back(
         &self,
         before: Snapshot,

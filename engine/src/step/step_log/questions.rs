@@ -1,4 +1,5 @@
-//! Asking, from inside a run: what is on record is answered from there, and what is not is waited for.
+//! Asking, from inside a run: what is on record is answered from there, and what is not is waited
+//! for.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -30,8 +31,8 @@ const MAX_LOOKS: usize = 4;
 /// Who waits for what, in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// The steps that somebody has asked for and that have not ended, each by a number of its own, with the step in
-    /// which that was.
+    /// The steps that somebody has asked for and that have not ended, each by a number of its own,
+    /// with the step in which that was.
     at_work: HashMap<u64, Option<u64>>,
     last: u64,
     /// The questions that are waited for.
@@ -132,11 +133,11 @@ impl StepLog {
         self.inner.parking.cancelled().await;
     }
 
-    /// Notes, before a part of the work of a step is done and after it, that the step does it, which may wait for an answer
-    /// beside it. `within`: the step.
+    /// Notes, before a part of the work of a step is done and after it, that the step does it,
+    /// which may wait for an answer beside it. `within`: the step.
     ///
-    /// What shows that a step goes on while it waits has it count as at work until it is cut off: what is there by then is
-    /// its own, and not only what was there when it asked.
+    /// What shows that a step goes on while it waits has it count as at work until it is cut off:
+    /// what is there by then is its own, and not only what was there when it asked.
     pub(crate) async fn note_work(&self, within: Option<u64>) -> Result<(), Error> {
         let Some(number) = within else {
             return Ok(());
@@ -157,14 +158,16 @@ impl StepLog {
         }
     }
 
-    /// As [`StepLog::note_work`], after the part: it may have asked since. What is done is done, whoever can be told.
+    /// As [`StepLog::note_work`], after the part: it may have asked since. What is done is done,
+    /// whoever can be told.
     pub(crate) async fn note_worked(&self, within: Option<u64>) {
         if let Err(e) = self.note_work(within).await {
             tracing::warn!(error = %e.chain(), "not noted that a step works while it waits");
         }
     }
 
-    /// Counts a step among those that are about to ask: what it does from here on it does beside its question.
+    /// Counts a step among those that are about to ask: what it does from here on it does beside
+    /// its question.
     fn begins_to_ask(&self, asker: Option<u64>) -> Option<BeginsToAsk> {
         let number = asker?;
         let mut waiting = self.waiting();
@@ -341,7 +344,8 @@ impl StepLog {
         Ok(row)
     }
 
-    /// A capture of the workspace where a step begins to wait; `None`: it is not captured, or cannot be now.
+    /// A capture of the workspace where a step begins to wait; `None`: it is not captured, or
+    /// cannot be now.
     async fn what_is_there(&self, step_id: &StepId) -> Option<SnapshotId> {
         let steps = self.steps().await.ok()?;
         let step = steps.iter().find(|step| step.id == *step_id)?;
@@ -355,7 +359,8 @@ impl StepLog {
         captured.ok().flatten().map(|snapshot| snapshot.id)
     }
 
-    /// Notes what a step that waits has left so far; `left`: `None`: it goes on. Nothing to write where that is on record.
+    /// Notes what a step that waits has left so far; `left`: `None`: it goes on. Nothing to write
+    /// where that is on record.
     async fn left_so_far(
         &self,
         step_id: &StepId,
@@ -453,8 +458,8 @@ impl StepLog {
         }]
     }
 
-    /// Goes on without the answers that are still waited for. What keeps one from being taken back is in no other's way;
-    /// the first such failure is the answer.
+    /// Goes on without the answers that are still waited for. What keeps one from being taken back
+    /// is in no other's way; the first such failure is the answer.
     pub(crate) async fn withdraw_all(&self) -> Result<(), Error> {
         let mut all = Ok(());
         for id in self.open_questions() {
@@ -485,7 +490,8 @@ impl StepLog {
         self.commit(vec![put, told]).await
     }
 
-    /// Goes on without an answer. One that is there all the same stays on record, for whoever asks in that place again.
+    /// Goes on without an answer. One that is there all the same stays on record, for whoever asks
+    /// in that place again.
     async fn withdraw(&self, id: &QuestionId) -> Result<(), Error> {
         let _turn = self.inner.turn.lock().await;
         let mut looks = 1;
@@ -529,7 +535,8 @@ impl StepLog {
         .await
     }
 
-    /// Takes back what nobody waits for any more, as soon as that can be written down. What ends the run does it too.
+    /// Takes back what nobody waits for any more, as soon as that can be written down. What ends
+    /// the run does it too.
     async fn withdraw_left(&self, id: &QuestionId, cancellation: &CancellationToken) {
         loop {
             let Err(e) = self.withdraw(id).await else {
@@ -546,9 +553,9 @@ impl StepLog {
         }
     }
 
-    /// Writes `changes` and tells of them; with the first question that is waited for the run is asking, and with the
-    /// last one no more. `id` is the one that begins or ends; `wait` changes what is waited for, once that is durable.
-    /// Has to be called in turn.
+    /// Writes `changes` and tells of them; with the first question that is waited for the run is
+    /// asking, and with the last one no more. `id` is the one that begins or ends; `wait` changes
+    /// what is waited for, once that is durable. Has to be called in turn.
     async fn move_while_asking(
         &self,
         (event, told): (RunEvent, EventType),
@@ -590,8 +597,9 @@ impl StepLog {
     }
 }
 
-/// A question that is waited for. Dropped before it is answered, it is taken back, so that the run is not said to wait
-/// for what nobody waits for; unless the run ends, which says itself what becomes of its questions.
+/// A question that is waited for. Dropped before it is answered, it is taken back, so that the run
+/// is not said to wait for what nobody waits for; unless the run ends, which says itself what
+/// becomes of its questions.
 struct Asked {
     log: StepLog,
     cancellation: CancellationToken,
