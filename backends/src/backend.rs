@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::borrow_mode::BorrowMode;
 use crate::capture_rules::CaptureRules;
+use crate::commit::CommitError;
 use crate::diff::{Diff, DiffOptions};
 use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
@@ -27,7 +28,7 @@ use crate::progress::Progress;
 use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::quota::Quota;
 use crate::read_error::ReadError;
-use crate::repository::Repository;
+use crate::repository::{MovedTag, Repository};
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
@@ -367,6 +368,15 @@ pub trait Backend: Send + Sync {
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
     /// hard links to the user's repository count too: they are ours once it lets go of them.
     fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError>;
+}
+
+impl dyn Backend + '_ {
+    /// The repository, for who commits: [`CommitError::Unsupported`] where there is none.
+    pub fn committing(&self) -> Result<&dyn Repository, CommitError> {
+        self.repository().ok_or_else(|| {
+            CommitError::Unsupported(format!("the backend {} has no commits", self.kind()))
+        })
+    }
 }
 
 /// How to take a snapshot. What has no default is an argument of [`SnapshotOptions::new`].
@@ -723,82 +733,6 @@ pub struct Recovery {
     pub safety_tags: Vec<String>,
     /// What of the repository could not be put back although the files were.
     pub repository_errors: Vec<RepositoryProblem>,
-}
-
-/// A tag by which an earlier version kept the commit that a restore left, as the log has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EarlierTag {
-    /// The full name of the first; those of one restore differ by the number at the end.
-    pub name: String,
-    /// The guard of that restore, if the log names it.
-    pub guard: Option<SnapshotId>,
-    /// The commits that the log says HEAD was at when the restore began.
-    pub commits: Vec<String>,
-}
-
-impl EarlierTag {
-    /// A tag of this name.
-    pub fn new(name: String, guard: Option<SnapshotId>, commits: Vec<String>) -> Self {
-        Self {
-            name,
-            guard,
-            commits,
-        }
-    }
-}
-
-/// What became of the tags of an earlier version.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MovedTags {
-    /// Those that were moved.
-    pub moved: Vec<MovedTag>,
-    /// Why others were not.
-    pub problem: Option<RepositoryProblem>,
-}
-
-/// A tag that was moved to where no push of tags takes it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[non_exhaustive]
-pub struct MovedTag {
-    /// The full name that it had.
-    pub from: String,
-    /// That of the ref which has its commit now.
-    pub to: String,
-}
-
-/// What became of the refs of guards that go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReleasedRefs {
-    /// The full names of those that are gone, sorted.
-    pub removed: Vec<String>,
-    /// Those that could not be removed.
-    pub kept: Vec<KeptRef>,
-}
-
-/// A ref that could not be removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KeptRef {
-    /// The guard whose restore made it.
-    pub guard: SnapshotId,
-    /// The full name.
-    pub name: String,
-    /// Why.
-    pub problem: RepositoryProblem,
-}
-
-impl KeptRef {
-    /// One that is kept for this reason; for implementations of [`Backend`].
-    pub fn new(guard: SnapshotId, name: String, problem: RepositoryProblem) -> Self {
-        Self {
-            guard,
-            name,
-            problem,
-        }
-    }
 }
 
 /// Whether a path is captured, and why.

@@ -125,8 +125,8 @@ pub use workspace::{LockedWorkspace, StateDir, Workspace, WorkspaceError};
 pub use detect::{Detection, Strategy, UnknownStrategy, backend_of, detect};
 
 pub use backend::{
-    Backend, EarlierTag, KeptRef, MovedTag, MovedTags, Recovery, ReleasedRefs, RepositoryRestore,
-    RestoreDurations, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why,
+    Backend, Recovery, RepositoryRestore, RestoreDurations, RestoreOptions, RestoreOutcome,
+    SnapshotOptions, Verification, Why,
 };
 
 pub use borrow_mode::BorrowMode;
@@ -147,7 +147,7 @@ pub use operation::Operation;
 
 pub use owner::Owner;
 
-pub use repository::Repository;
+pub use repository::{EarlierTag, KeptRef, MovedTag, MovedTags, ReleasedRefs, Repository};
 
 pub use problem::Problem;
 

@@ -1,11 +1,11 @@
-//! The port beside [`Backend`]: what only a workspace that is a work tree of git's can do.
+//! The port beside [`Backend`](crate::Backend): what only a workspace that is a work tree of git's can do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::backend::{Backend, EarlierTag, MovedTags, ReleasedRefs};
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::operation::Operation;
+use crate::repository_changes::RepositoryProblem;
 use crate::snapshot::SnapshotId;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -103,11 +103,78 @@ pub trait Repository: Send + Sync {
     ) -> Result<CommitInfo, CommitError>;
 }
 
-impl dyn Backend + '_ {
-    /// The repository, for who commits: [`CommitError::Unsupported`] where there is none.
-    pub fn committing(&self) -> Result<&dyn Repository, CommitError> {
-        self.repository().ok_or_else(|| {
-            CommitError::Unsupported(format!("the backend {} has no commits", self.kind()))
-        })
+/// A tag by which an earlier version kept the commit that a restore left, as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EarlierTag {
+    /// The full name of the first; those of one restore differ by the number at the end.
+    pub name: String,
+    /// The guard of that restore, if the log names it.
+    pub guard: Option<SnapshotId>,
+    /// The commits that the log says HEAD was at when the restore began.
+    pub commits: Vec<String>,
+}
+
+impl EarlierTag {
+    /// A tag of this name.
+    pub fn new(name: String, guard: Option<SnapshotId>, commits: Vec<String>) -> Self {
+        Self {
+            name,
+            guard,
+            commits,
+        }
+    }
+}
+
+/// What became of the tags of an earlier version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MovedTags {
+    /// Those that were moved.
+    pub moved: Vec<MovedTag>,
+    /// Why others were not.
+    pub problem: Option<RepositoryProblem>,
+}
+
+/// A tag that was moved to where no push of tags takes it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct MovedTag {
+    /// The full name that it had.
+    pub from: String,
+    /// That of the ref which has its commit now.
+    pub to: String,
+}
+
+/// What became of the refs of guards that go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReleasedRefs {
+    /// The full names of those that are gone, sorted.
+    pub removed: Vec<String>,
+    /// Those that could not be removed.
+    pub kept: Vec<KeptRef>,
+}
+
+/// A ref that could not be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeptRef {
+    /// The guard whose restore made it.
+    pub guard: SnapshotId,
+    /// The full name.
+    pub name: String,
+    /// Why.
+    pub problem: RepositoryProblem,
+}
+
+impl KeptRef {
+    /// One that is kept for this reason; for implementations of [`Repository`].
+    pub fn new(guard: SnapshotId, name: String, problem: RepositoryProblem) -> Self {
+        Self {
+            guard,
+            name,
+            problem,
+        }
     }
 }

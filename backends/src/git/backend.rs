@@ -8,8 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{
-    Backend, EarlierTag, MovedTags, Recovery, ReleasedRefs, RestoreOptions, RestoreOutcome,
-    SnapshotOptions, Verification, Why,
+    Backend, Recovery, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why,
 };
 use crate::capture_rules::CaptureRules;
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
@@ -55,7 +54,7 @@ use crate::purge::{
 };
 use crate::read_error::ReadError;
 use crate::record::{GitState, Record};
-use crate::repository::Repository;
+use crate::repository::{EarlierTag, MovedTags, ReleasedRefs, Repository};
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
     self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
