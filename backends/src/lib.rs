@@ -13,7 +13,7 @@
 //!
 //! use stillframe_backends::{
 //!     DiffOptions, Label, Operation, RestoreGoal, RestoreOptions, SnapshotOptions, StateDir,
-//!     Strategy, Workspace, detect,
+//!     Strategy, Timestamp, Workspace, detect,
 //! };
 //!
 //! # let temporary = tempfile::tempdir()?;
@@ -25,7 +25,7 @@
 //! let workspace = Workspace::open(&app, &StateDir::open(&state)?)?;
 //! let mut workspace = workspace.lock(op, Duration::ZERO)?;
 //! let backend = detect(&workspace, Strategy::Auto)?.backend;
-//! let options = |label| SnapshotOptions::new(label, jiff::Timestamp::now()).retain_content(true);
+//! let options = |label| SnapshotOptions::new(label, Timestamp::now()).retain_content(true);
 //!
 //! let before = backend.snapshot(op, &workspace, &options(Label::BEFORE))?;
 //! fs::write(app.join("config"), "debug = true\n")?;
@@ -144,6 +144,9 @@ pub use interrupt::Interrupt;
 pub use interrupted::Interrupted;
 
 pub use operation::Operation;
+
+/// The times of snapshots.
+pub use jiff::Timestamp;
 
 pub use owner::Owner;
 

@@ -41,6 +41,7 @@ impl Operation {
     }
 
     /// The same operation, which may add no more than `quota` has.
+    #[doc(hidden)]
     pub fn within(&self, quota: Quota) -> Self {
         Self {
             quota: Some(Arc::new(quota)),
@@ -72,11 +73,13 @@ impl Operation {
     }
 
     /// To reserve, of its quota, what a file of a store needs.
+    #[doc(hidden)]
     pub fn reserve(&self) -> Reserved {
         Reserved::of(self.quota.as_ref())
     }
 
     /// What its quota refused first, if it refused anything.
+    #[doc(hidden)]
     pub fn refused(&self) -> Option<Exceeded> {
         self.quota.as_ref()?.refused()
     }
@@ -84,6 +87,7 @@ impl Operation {
     /// To be asked before a call that changes the disk; an error means that it must not be made.
     /// Only in tests is there one.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    #[doc(hidden)]
     #[inline]
     pub fn before(&self) -> io::Result<()> {
         #[cfg(any(test, feature = "testing"))]
@@ -95,6 +99,7 @@ impl Operation {
 
     /// As [`Operation::before`], for a call that says what it does.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    #[doc(hidden)]
     #[inline]
     pub fn effect(&self, effect: Effect<&Path>) -> io::Result<()> {
         #[cfg(any(test, feature = "testing"))]

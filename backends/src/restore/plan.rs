@@ -1,5 +1,5 @@
 //! Deciding what a restore does. Everything here is a function over values; the disk is touched
-//! in `worktree/apply.rs`.
+//! in `backends/worktree/src/apply.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

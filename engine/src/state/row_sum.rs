@@ -1,7 +1,7 @@
 //! The sums of rows: they tell a row that is as it was written from one that a disk has changed.
 //!
 //! SQLite checks how pages and indexes hang together, and not what is in a value. Triggers of the
-//! database (`migrations/0003.sql`) keep the sums; here is the function that they call, and who
+//! database (`migrations/0003.sql` and later) keep the sums; here is the function that they call, and who
 //! compares.
 
 use rusqlite::functions::{Context, FunctionFlags};
