@@ -1,8 +1,8 @@
-//! Capture, diff and restore, in seconds: to see whether a change made something slower. What others
-//! take for the same is what the program `compare` measures.
+//! Capture, diff and restore, in seconds: to see whether a change made something slower. What
+//! others take for the same is what the program `compare` measures.
 //!
-//! `STILLFRAME_BENCH_FILES` is the number of files. Without it there are 10,000 under `cargo bench`. Under
-//! `cargo test` there are 300, and each is done once and not measured.
+//! `STILLFRAME_BENCH_FILES` is the number of files. Without it there are 10,000 under `cargo
+//! bench`. Under `cargo test` there are 300, and each is done once and not measured.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -21,8 +21,8 @@ pub struct Floor {
     pub bytes_read: u64,
 }
 
-/// Lists every directory below `path` and looks at every name, with `threads` threads and raw system
-/// calls; with `reads`, reads every file too. The repository's own directory is left out.
+/// Lists every directory below `path` and looks at every name, with `threads` threads and raw
+/// system calls; with `reads`, reads every file too. The repository's own directory is left out.
 pub fn floor(path: &Path, threads: usize, reads: bool) -> io::Result<Floor> {
     let open = |path: &Path| openat(CWD, path, DIRECTORY, Mode::empty());
     let queue = Queue {

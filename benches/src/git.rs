@@ -16,8 +16,8 @@ pub enum Way {
     Persistent,
 }
 
-/// git in one work tree. Each [`Way`] has an index and a directory for new objects of its own, so that
-/// none finds what another has written, and the repository stays as it is.
+/// git in one work tree. Each [`Way`] has an index and a directory for new objects of its own, so
+/// that none finds what another has written, and the repository stays as it is.
 #[derive(Debug)]
 pub struct GitPeer {
     work_tree: PathBuf,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What was measured: the times of each subject in each case, in the order in which they came first.
+/// What was measured: the times of each subject in each case, in the order in which they came
+/// first.
 #[derive(Debug, Default)]
 pub struct Times {
     rows: BTreeMap<(usize, usize), Samples>,

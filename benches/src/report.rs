@@ -30,9 +30,9 @@ fn mib(bytes: u64) -> String {
     short(bytes as f64 / f64::from(1 << 20))
 }
 
-/// A Markdown table of everything: the median, the spread, our time divided by it, what that is to be
-/// at most with so many `files` (`None`: targets are not for this repository), and what captures say of
-/// their work.
+/// A Markdown table of everything: the median, the spread, our time divided by it, what that is to
+/// be at most with so many `files` (`None`: targets are not for this repository), and what captures
+/// say of their work.
 pub fn table(times: &Times, files: Option<usize>) -> String {
     let mut text = String::from(
         "| Case | Subject | Median, ms | Spread, ms | stillframe / this | Reach | Files hashed | MiB read |\n\

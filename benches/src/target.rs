@@ -30,7 +30,8 @@ pub enum Verdict {
 const M: usize = 100_000;
 const L: usize = 500_000;
 
-/// Every ratio that is to be reached. Where less was asked at first, `docs/benchmarks` says why no design reaches it.
+/// Every ratio that is to be reached. Where less was asked at first, `docs/benchmarks` says why no
+/// design reaches it.
 pub const TARGETS: &[Target] = &[
     target(FIRST, COMMON_WAY, 0.095, M),
     target(FIRST, COPIED_INDEX, 1.0, M),

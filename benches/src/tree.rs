@@ -269,8 +269,8 @@ fn directories(random: &mut Random, words: &[String], count: usize) -> Vec<PathB
     directories
 }
 
-/// Text that no other file has as a whole, of a size that source files have: `name` begins it, and the rest is
-/// a part of `pool`.
+/// Text that no other file has as a whole, of a size that source files have: `name` begins it, and
+/// the rest is a part of `pool`.
 pub(crate) fn content(random: &mut Random, name: &Path, pool: &[u8]) -> Vec<u8> {
     let size = if random.fraction() < 0.004 {
         (100 << 10) + random.below(900 << 10)

@@ -34,8 +34,8 @@ pub fn tell_peak(program: &[String]) -> io::Result<()> {
     Err(io::Error::other(format!("{name} ended with {status}")))
 }
 
-/// Measures what `command` uses, in two runs of it, with and without a tracer; `before` makes things
-/// ready before each. `self_program` must answer to [`TELL_PEAK`].
+/// Measures what `command` uses, in two runs of it, with and without a tracer; `before` makes
+/// things ready before each. `self_program` must answer to [`TELL_PEAK`].
 pub fn usage(
     self_program: &Path,
     command: &[String],

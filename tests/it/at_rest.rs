@@ -1,4 +1,5 @@
-//! What a disk does to what is kept: bits that flip, files that change places, go, or are cut short.
+//! What a disk does to what is kept: bits that flip, files that change places, go, or are cut
+//! short.
 //!
 //! Whatever it is, `verify` says so, or nothing that anybody is told is other than it was.
 
@@ -259,8 +260,8 @@ fn files_that_changed_places_are_found() {
     assert!(tried > 1, "{tried}: {:?}", all.keys());
 }
 
-/// Runs something elsewhere, with the same state directory, until it is killed: so long the log of the database is not
-/// written back.
+/// Runs something elsewhere, with the same state directory, until it is killed: so long the log of
+/// the database is not written back.
 fn at_work_elsewhere(ws: &TestWorkspace) -> Running {
     let elsewhere = ws.outside().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();

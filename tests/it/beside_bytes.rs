@@ -1,5 +1,5 @@
-//! What files have beside their bytes and permission bits: holes, extended attributes, access lists, and other
-//! names. What of it a restore keeps, and that the rest is named.
+//! What files have beside their bytes and permission bits: holes, extended attributes, access
+//! lists, and other names. What of it a restore keeps, and that the rest is named.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -68,8 +68,8 @@ fn get(path: &Path, name: &str) -> Option<Vec<u8>> {
 
 const ACCESS_LIST: &str = "system.posix_acl_access";
 
-/// An access list as the kernel has it (linux/posix_acl_xattr.h): the owner and user 12345 may read and write,
-/// group and others read, and the mask is as given.
+/// An access list as the kernel has it (linux/posix_acl_xattr.h): the owner and user 12345 may read
+/// and write, group and others read, and the mask is as given.
 fn access_list(mask: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 5] = [

@@ -493,7 +493,8 @@ fn paths_that_are_no_text_can_be_given_and_come_back() {
     assert_eq!(ws.read(b"odd\xff"), b"1\n");
 }
 
-// Whatever had the name "-wal" in the current directory was synced in the place of the log, or waited for
+// Whatever had the name "-wal" in the current directory was synced in the place of the log, or
+// waited for
 #[test]
 fn a_state_directory_whose_name_is_no_text_works() {
     use std::os::unix::ffi::OsStrExt as _;

@@ -57,7 +57,8 @@ fn a_step_of_a_file_commits_what_its_command_changed_and_status_is_clean() {
     assert_eq!(ws.git(["status", "--porcelain"]), "");
 }
 
-// A file whose bytes HEAD has as they are, though its attributes ask for others, stood as changed afterwards
+// A file whose bytes HEAD has as they are, though its attributes ask for others, stood as changed
+// afterwards
 #[test]
 fn what_git_would_store_with_other_line_ends_is_stored_so_and_status_is_clean() {
     for (script, expected) in [
@@ -286,7 +287,8 @@ fn a_commit_that_was_refused_for_a_while_is_made_by_whoever_resumes() {
     assert_eq!(ws.git(["status", "--porcelain"]), "");
 }
 
-// The recovery that came first could not make it, and the one that came late made it behind the step's back
+// The recovery that came first could not make it, and the one that came late made it behind the
+// step's back
 #[test]
 fn a_commit_that_could_not_be_settled_at_first_is_made_once() {
     let Some(tracer) = tracer() else { return };

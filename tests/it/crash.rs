@@ -223,8 +223,8 @@ fn half_restored() -> TestWorkspace {
         .expect("it is killed at each rename")
 }
 
-// A workspace whose journal was damaged could not be worked with, and nothing told why or what to do; where
-// the last frame was damaged, what was half done was forgotten
+// A workspace whose journal was damaged could not be worked with, and nothing told why or what to
+// do; where the last frame was damaged, what was half done was forgotten
 #[test]
 fn a_damaged_journal_is_named_and_can_be_given_up() {
     if !capability::can_inject() {
@@ -815,8 +815,8 @@ fn a_gc_killed_at_any_step_leaves_snapshots_that_can_be_restored() {
     }
 }
 
-/// The files and links of the state directory with their sizes, but for the log, whose pages are its own
-/// affair, and for what says which process it was.
+/// The files and links of the state directory with their sizes, but for the log, whose pages are
+/// its own affair, and for what says which process it was.
 fn kept_in(state: &Path) -> BTreeSet<(String, u64)> {
     let mut kept = BTreeSet::new();
     for entry in walkdir::WalkDir::new(state) {
@@ -832,8 +832,8 @@ fn kept_in(state: &Path) -> BTreeSet<(String, u64)> {
     kept
 }
 
-// Between forgetting a guard and removing what its restore displaced nobody knew of that any more, and no
-// later clean-up found it
+// Between forgetting a guard and removing what its restore displaced nobody knew of that any more,
+// and no later clean-up found it
 #[test]
 fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
     if !capability::can_inject() {

@@ -1,5 +1,5 @@
-//! git's operations in progress, the bits of an index, and repositories within the workspace: git itself
-//! says what is there before a run, and has to say the same after it was taken back.
+//! git's operations in progress, the bits of an index, and repositories within the workspace: git
+//! itself says what is there before a run, and has to say the same after it was taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +28,8 @@ fn state(ws: &TestWorkspace) -> State {
                 continue;
             }
             if entry.file_type().unwrap().is_dir() {
-                // An empty directory of refs is what remains of a branch; one of an operation means one.
+                // An empty directory of refs is what remains of a branch; one of an operation means
+                // one.
                 if !name.starts_with("refs") {
                     state.insert(format!("{name}/"), Vec::new());
                 }
@@ -72,8 +73,8 @@ fn two_branches() -> TestWorkspace {
     ws
 }
 
-/// What begins an operation and stops in its midst, what goes on with it, and what gives it up. Going on
-/// follows a resolution of the conflict.
+/// What begins an operation and stops in its midst, what goes on with it, and what gives it up.
+/// Going on follows a resolution of the conflict.
 const OPERATIONS: [(&str, &str, &str, &str); 7] = [
     (
         "merge",
@@ -866,7 +867,8 @@ fn a_sparse_checkout_of_a_run_is_listed_and_its_settings_are_said_to_stay() {
     assert!(!ws.exists("out/b"), "the patterns are the old ones");
 }
 
-/// A repository with `in/a`, and `out/b` and `out/deep/c` that a sparse checkout of the user's leaves out by `set`.
+/// A repository with `in/a`, and `out/b` and `out/deep/c` that a sparse checkout of the user's
+/// leaves out by `set`.
 fn sparse(set: &[&str]) -> TestWorkspace {
     let ws = TestWorkspace::repository();
     for name in ["in/a", "out/b", "out/deep/c"] {
@@ -994,8 +996,8 @@ fn the_undo_of_an_undo_of_a_sparse_checkout_leaves_no_directory() {
     }
 }
 
-// "kept (edited since)" of each file that was gone, and "the index was changed since", which git had only written in
-// another form
+// "kept (edited since)" of each file that was gone, and "the index was changed since", which git
+// had only written in another form
 #[test]
 fn what_the_undo_of_an_undo_of_a_sparse_checkout_removed_is_told_as_that() {
     let ws = sparse(&[]);
@@ -1122,7 +1124,8 @@ fn another_repository_in_the_place_of_the_one_that_was_captured_is_told_as_that(
     assert!(!ws.exists("x"), "the files are taken back");
 }
 
-// HEAD was back at the commit before with the index of the one after it, and nothing said what to do
+// HEAD was back at the commit before with the index of the one after it, and nothing said what to
+// do
 #[test]
 fn where_head_goes_back_and_an_edited_index_stays_the_way_on_is_told() {
     let ws = TestWorkspace::repository();

@@ -1,4 +1,5 @@
-//! The commits that only HEAD's branch reaches: kept with the snapshot before a run, and given back.
+//! The commits that only HEAD's branch reaches: kept with the snapshot before a run, and given
+//! back.
 
 use stillframe_tests::{Snap, TestWorkspace, json};
 
@@ -257,7 +258,8 @@ fn what_a_partial_clone_has_not_is_not_lost() {
     assert_eq!(ws.git(["rev-parse", "HEAD"]), tip);
 }
 
-// Its parents were followed beyond where the clone ends, to commits that another fetch had left there
+// Its parents were followed beyond where the clone ends, to commits that another fetch had left
+// there
 #[test]
 fn where_a_shallow_clone_ends_a_commit_is_not_reached_by_those_that_were_fetched_later() {
     let (ws, origin) = shallow_clone();
@@ -448,7 +450,8 @@ fn a_purge_finds_what_only_a_kept_commit_has() {
         serde_json::Value::Null,
         "{purged}"
     );
-    // What the commits have beside it comes back, and the branch stays where git can read all of it.
+    // What the commits have beside it comes back, and the branch stays where git can read all of
+    // it.
     let reset = format!("git reset -q --hard origin/main && {FORGET}");
     let run = ws.run(["--rollback-on-failure"], &format!("{reset}; exit 1"));
     let run = run.exits(1).json();
@@ -552,7 +555,8 @@ fn an_index_that_would_name_purged_content_stays() {
     }
 }
 
-// It was put back where older commits were gone, and git could neither commit nor pack anything any more
+// It was put back where older commits were gone, and git could neither commit nor pack anything any
+// more
 #[test]
 fn where_older_commits_are_gone_an_index_that_would_name_lost_content_stays() {
     let ws = repository();
@@ -602,7 +606,8 @@ fn content_that_the_repository_had_lost_before_the_run_holds_no_branch_up() {
     );
 }
 
-// The index named trees that came with older commits, and "git fsck" complained until the next commit
+// The index named trees that came with older commits, and "git fsck" complained until the next
+// commit
 #[test]
 fn where_a_branch_stays_the_index_names_no_trees_that_the_repository_lacks() {
     let ws = repository();

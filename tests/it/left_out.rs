@@ -1,5 +1,6 @@
-//! A captured file in whose place a run leaves what no snapshot takes: one that is too large, a FIFO, one
-//! that may not be read. It is a change, it comes back, and what was in its way can be had back too.
+//! A captured file in whose place a run leaves what no snapshot takes: one that is too large, a
+//! FIFO, one that may not be read. It is a change, it comes back, and what was in its way can be
+//! had back too.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
@@ -69,7 +70,8 @@ fn no_undo_is_promised_of_what_no_snapshot_has() {
     }
 }
 
-/// The ways that mean something to whoever runs the program, and each in a workspace of each backend.
+/// The ways that mean something to whoever runs the program, and each in a workspace of each
+/// backend.
 fn each_way(story: impl Fn(&TestWorkspace, &[&str], &Way)) {
     for way in [LARGE, FIFO, LOCKED] {
         for (mut ws, options) in workspaces() {
@@ -366,8 +368,8 @@ fn an_undo_says_edited_since_only_of_what_was() {
     }
 }
 
-/// Ends when `db` and what was written before are older than any tick of the clock of file times: whether what
-/// was written in the tick of a capture was written before it cannot be told.
+/// Ends when `db` and what was written before are older than any tick of the clock of file times:
+/// whether what was written in the tick of a capture was written before it cannot be told.
 const PAST_DOUBT: &str =
     "until [ $(($(date +%s%N) - $(date -r db +%s%N))) -gt 50000000 ]; do :; done";
 

@@ -1,5 +1,5 @@
-//! A database of an earlier version on a machine that does not let it be migrated. Databases that are migrated, of
-//! every version, are in `engine/src/state/earlier_versions.rs`.
+//! A database of an earlier version on a machine that does not let it be migrated. Databases that
+//! are migrated, of every version, are in `engine/src/state/earlier_versions.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

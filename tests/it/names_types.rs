@@ -537,7 +537,8 @@ fn what_may_not_be_read_is_named_never_deleted_and_never_touched() {
         );
     }
 
-    // Readable in the target, unreadable today: what no guard holds is moved aside, and can be had back.
+    // Readable in the target, unreadable today: what no guard holds is moved aside, and can be had
+    // back.
     ws.chmod("locked-file", 0o644);
     ws.chmod("locked-dir", 0o755);
     let readable = ws.snapshot();
@@ -749,8 +750,8 @@ fn another_file_system_inside_is_not_crossed() {
     assert_eq!(ws.text("README"), "hello\n");
 }
 
-/// In a container files and directories of one mount have different device numbers: a file has that of the layer which
-/// it comes from.
+/// In a container files and directories of one mount have different device numbers: a file has that
+/// of the layer which it comes from.
 #[test]
 fn on_an_overlay_of_several_devices_every_file_is_captured_and_put_back() {
     let ws = TestWorkspace::repository();

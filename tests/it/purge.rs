@@ -790,8 +790,8 @@ fn a_purge_is_in_the_log_with_counts_and_neither_path_nor_content() {
     }
 }
 
-/// A workspace in which a restore displaced the secret, whose guard was then forgotten by a clean-up that was
-/// killed before it removed that.
+/// A workspace in which a restore displaced the secret, whose guard was then forgotten by a
+/// clean-up that was killed before it removed that.
 fn displaced_and_forgotten() -> TestWorkspace {
     let ws = TestWorkspace::repository();
     let snapshot = ws.snapshot();

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use stillframe_tests::TestWorkspace;
 
-/// A file with a step, one that asks, and one after it; each leaves a line in `done`, which is outside of what
-/// goes back.
+/// A file with a step, one that asks, and one after it; each leaves a line in `done`, which is
+/// outside of what goes back.
 fn plan(ws: &TestWorkspace, more: &str) -> String {
     let done = ws.outside().join("done").display().to_string();
     let file = ws.outside().join("plan.toml");

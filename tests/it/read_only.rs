@@ -8,8 +8,8 @@ use stillframe_tests::capability::{self, Capability, Mounts};
 use stillframe_tests::{Output, Snap, TestWorkspace, copy_whole, view};
 use walkdir::WalkDir;
 
-/// A workspace with something of everything that can be asked for, and the questions. What the last snapshot has is
-/// in no file but the log of the database.
+/// A workspace with something of everything that can be asked for, and the questions. What the last
+/// snapshot has is in no file but the log of the database.
 fn lived_in() -> (TestWorkspace, Vec<Vec<String>>) {
     let mut ws = TestWorkspace::repository();
     // It is looked at where nobody can write, and where it is another user's.

@@ -1,5 +1,6 @@
-//! Refs that git does not keep beside each other, `d` and `d/x`: what is in the way of a branch that a rollback or an undo
-//! makes again is found before anything moves, and the commands that are told make room.
+//! Refs that git does not keep beside each other, `d` and `d/x`: what is in the way of a branch
+//! that a rollback or an undo makes again is found before anything moves, and the commands that are
+//! told make room.
 
 use serde_json::Value;
 use stillframe_tests::{Call, Output, TestWorkspace};

@@ -1,5 +1,5 @@
-//! What a run did to refs and a rollback or an undo leaves: the commands that are named do what is said of them,
-//! typed where somebody stands.
+//! What a run did to refs and a rollback or an undo leaves: the commands that are named do what is
+//! said of them, typed where somebody stands.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! In a plain directory content is kept unless more of it is new than a limit, so that what a command did can be taken
-//! back.
+//! In a plain directory content is kept unless more of it is new than a limit, so that what a
+//! command did can be taken back.
 
 use std::collections::BTreeSet;
 

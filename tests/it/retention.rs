@@ -27,7 +27,8 @@ fn days_ago<T>(ws: &TestWorkspace, days: u32, story: impl AsyncFnOnce(&Engine) -
     })
 }
 
-/// Four snapshots of a hundred days ago, the second with words of somebody's own for a label, the third pinned.
+/// Four snapshots of a hundred days ago, the second with words of somebody's own for a label, the
+/// third pinned.
 fn old_ones(ws: &TestWorkspace) -> [String; 4] {
     let taken = days_ago(ws, 100, async |engine| {
         let session = engine.workspace_session(ws.root()).await.unwrap();

@@ -265,8 +265,9 @@ fn a_signal_reaches_the_command_and_every_exit_code_is_the_same() {
             continue;
         }
         let started = ws.outside().join("started");
-        // Only what comes after the trap is interrupted where the test means it. No program is started in
-        // the foreground: a dash that comes back from `vfork` drops a signal that came meanwhile.
+        // Only what comes after the trap is interrupted where the test means it. No program is
+        // started in the foreground: a dash that comes back from `vfork` drops a signal that came
+        // meanwhile.
         let script = match script.split_once("; ") {
             Some((trap, rest)) => format!("{trap}; : > '{}'; {rest}", started.display()),
             None => format!(": > '{}'; {script}", started.display()),
@@ -364,7 +365,8 @@ fn ends_until(process: &OwnedFd, deadline: Instant) -> bool {
     rustix::event::poll(&mut ended, Some(&patience)).unwrap() == 1
 }
 
-/// A script whose processes leave it in every way that there is, and note their ids below `outside`.
+/// A script whose processes leave it in every way that there is, and note their ids below
+/// `outside`.
 fn leaving(outside: &Path) -> (String, Vec<PathBuf>) {
     let names = ["own", "child", "session", "grandchild", "bare", "doubly"];
     let files = names.map(|name| outside.join(name)).to_vec();
@@ -474,7 +476,8 @@ fn a_run_begins_only_once_nothing_of_one_that_was_killed_is_at_work() {
     let message = first["error"]["message"].as_str().unwrap();
     assert!(message.contains(&named), "{message}");
 
-    // It ends while somebody waits for it, and what it did is in the before-snapshot of the next run.
+    // It ends while somebody waits for it, and what it did is in the before-snapshot of the next
+    // run.
     let next = ws.run_call(["--run-id", "next"], "test -e late").start();
     fs::write(&go, "").unwrap();
     let next = next.wait().ok().json();

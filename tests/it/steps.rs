@@ -1,6 +1,8 @@
-//! Files of steps, from the command line: what is done once, and what is refused before anything is done.
+//! Files of steps, from the command line: what is done once, and what is refused before anything is
+//! done.
 //!
-//! What was begun is told by a file outside of the workspace, which every command writes to and no restore takes back.
+//! What was begun is told by a file outside of the workspace, which every command writes to and no
+//! restore takes back.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -118,7 +120,8 @@ fn a_commit_that_is_refused_is_tried_again_without_its_command() {
     }
 }
 
-/// Kills a call at its `nth` rename, and says where; `None`: it has come to its end before, with this exit code.
+/// Kills a call at its `nth` rename, and says where; `None`: it has come to its end before, with
+/// this exit code.
 fn killed_at_rename(tracer: &Tracer, call: &Call, nth: usize, code: i32) -> Option<String> {
     let injection = Injection {
         class: CallClass::Rename,

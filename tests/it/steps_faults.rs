@@ -1,6 +1,7 @@
 //! Runs of steps on a disk that is full, cannot be written, or has changed what is on it.
 //!
-//! What was done is told by a file outside of the workspace, which every command writes to and no restore takes back.
+//! What was done is told by a file outside of the workspace, which every command writes to and no
+//! restore takes back.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,15 +11,16 @@ use serde_json::Value;
 use stillframe_tests::capability::Mounts;
 use stillframe_tests::{Output, TestWorkspace, view};
 
-/// A run of three steps, `one`, `two` and `three`, whose state directory is a file system of its own.
+/// A run of three steps, `one`, `two` and `three`, whose state directory is a file system of its
+/// own.
 struct Steps {
     ws: TestWorkspace,
     mounts: Mounts,
 }
 
 impl Steps {
-    /// Step `two` does `trouble`, a shell script in which `$STATE` is the state directory, until there is a file
-    /// named `cured`.
+    /// Step `two` does `trouble`, a shell script in which `$STATE` is the state directory, until
+    /// there is a file named `cured`.
     fn new(size: &str, trouble: &str) -> Option<Self> {
         let mounts = Mounts::new()?;
         let mut ws = TestWorkspace::repository();

@@ -1,5 +1,5 @@
-//! How often a command waits for the disk: as often as there are facts that have to be durable before
-//! the next one may rely on them.
+//! How often a command waits for the disk: as often as there are facts that have to be durable
+//! before the next one may rely on them.
 
 use std::fs;
 

@@ -28,7 +28,8 @@ fn shell_call<const N: usize>(ws: &TestWorkspace, args: [&str; N]) -> Call {
 }
 
 // A command that sets the terminal goes on once it has it, and not before, so what is typed after
-// that is typed at the command. In texts that are typed, a name with empty quotes in it does not look like what it prints.
+// that is typed at the command. In texts that are typed, a name with empty quotes in it does not
+// look like what it prints.
 
 #[test]
 fn a_command_reads_what_is_typed() {

@@ -34,12 +34,12 @@ fn length<T>(short: T, long: T) -> T {
     }
 }
 
-/// The variable that says which choices are made, where there are more than are tried. `.ci/run` takes them from
-/// what it tests, so that each change is tested with others.
+/// The variable that says which choices are made, where there are more than are tried. `.ci/run`
+/// takes them from what it tests, so that each change is tested with others.
 const SEED: &str = "STILLFRAME_SEED";
 
-/// What a harness is told that must find nothing. What is printed makes the same choices again. A control, which must
-/// find something, has the same choices always.
+/// What a harness is told that must find nothing. What is printed makes the same choices again. A
+/// control, which must find something, has the same choices always.
 fn options() -> Options {
     let seed = match std::env::var(SEED) {
         Ok(seed) if !seed.is_empty() => seed.parse().expect("the seed is a number"),
@@ -251,7 +251,8 @@ fn one_call_fails_and_no_other() {
     };
     let killed = inject(CallClass::Rename, 1, Fault::Kill);
     assert_eq!((killed.output.code, killed.hit.is_some()), (137, true));
-    // The first rename is of an engine that is being opened, which tries again with the room that is kept.
+    // The first rename is of an engine that is being opened, which tries again with the room that
+    // is kept.
     let failed = inject(CallClass::Sync, 1, Fault::Fails(Code::NoSpace));
     assert_eq!(failed.output.code, 1);
     failed.output.error("NoSpace");

@@ -535,7 +535,8 @@ fn an_undo_of_some_paths_leaves_the_rest_of_the_run() {
         assert_eq!(texts, ["2\n", "1\n", "1\n", "2\n", "since\n", "since\n"]);
         assert!(!ws.exists("d/new"));
 
-        // It is an operation of its own, and the run can still be taken back, as far as it is there.
+        // It is an operation of its own, and the run can still be taken back, as far as it is
+        // there.
         ws.undo();
         view::same(&left, &view::worktree(ws.root()), "the undo of the undo");
         ws.json(["undo", run_id, "--", "d/new"]);

@@ -52,8 +52,8 @@ pub fn example(name: &str) -> PathBuf {
 /// `stillframe` with the feature `seeded-bugs`, built beside the program under test. For
 /// [`crate::torture::teeth`].
 ///
-/// Only the crates of the workspace are compiled once more. Where cargo puts the program is where the
-/// other one lies, which is put back.
+/// Only the crates of the workspace are compiled once more. Where cargo puts the program is where
+/// the other one lies, which is put back.
 pub fn seeded() -> PathBuf {
     let profile_dir = profile_dir();
     let program = profile_dir.join("stillframe");

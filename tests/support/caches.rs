@@ -1,5 +1,5 @@
-//! The files of a state directory that are caches, by their places as docs/format.md has them. None of them is synced,
-//! and any of them may be lost or damaged without harm.
+//! The files of a state directory that are caches, by their places as docs/format.md has them. None
+//! of them is synced, and any of them may be lost or damaged without harm.
 
 use std::path::Path;
 

@@ -425,8 +425,8 @@ pub(crate) fn base_env(home: &Path) -> Vec<(OsString, OsString)> {
         ("LC_ALL".into(), "C.UTF-8".into()),
         ("TERM".into(), "dumb".into()),
     ];
-    // A build that measures coverage says with the first where to write; the second chooses a bug of a
-    // program that was built with some.
+    // A build that measures coverage says with the first where to write; the second chooses a bug
+    // of a program that was built with some.
     for name in ["LLVM_PROFILE_FILE", SEEDED_BUG] {
         if let Some(value) = std::env::var_os(name) {
             env.push((name.into(), value));
@@ -435,8 +435,8 @@ pub(crate) fn base_env(home: &Path) -> Vec<(OsString, OsString)> {
     env
 }
 
-/// Whether no thread of a process goes on: it was sent SIGSTOP, or its tracer holds it. Each thread stops for itself, a
-/// while after the signal.
+/// Whether no thread of a process goes on: it was sent SIGSTOP, or its tracer holds it. Each thread
+/// stops for itself, a while after the signal.
 pub fn is_stopped(process: Pid) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
     tasks.is_ok_and(|tasks| {

@@ -1,9 +1,9 @@
 //! State directories that earlier commits wrote, as they were left.
 //!
-//! An archive keeps bytes, names, permission bits and times; a place, inodes and times of change it cannot
-//! keep. What goes by these is told the new ones: the records of workspaces and of engines, and the journals
-//! of restores that did not end. Everything else is as it was written, and names a place that is not there any more, as
-//! after a move.
+//! An archive keeps bytes, names, permission bits and times; a place, inodes and times of change it
+//! cannot keep. What goes by these is told the new ones: the records of workspaces and of engines,
+//! and the journals of restores that did not end. Everything else is as it was written, and names a
+//! place that is not there any more, as after a move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -18,12 +18,13 @@ use crate::TestWorkspace;
 use crate::binary::project;
 use crate::call::Call;
 
-/// Bytes of a frame of a journal before its payload, and of the checksum behind it: `docs/format.md`.
+/// Bytes of a frame of a journal before its payload, and of the checksum behind it:
+/// `docs/format.md`.
 const HEADER: usize = 8 + 4 + 16 + 1 + 4 + 4;
 const CHECKSUM: usize = blake3::OUT_LEN;
 
-/// The state of `commit`, with its workspaces `git` and `plain`, in a directory of the test's own. The first
-/// of them is the one that is worked on.
+/// The state of `commit`, with its workspaces `git` and `plain`, in a directory of the test's own.
+/// The first of them is the one that is worked on.
 pub fn state_of(commit: &str) -> TestWorkspace {
     let mut ws = TestWorkspace::plain();
     let archive = project().join(format!("tests/fixtures/{commit}/state.tar.gz"));
@@ -148,8 +149,9 @@ impl Moved {
         fs::write(file, moved).expect("it is the test's own");
     }
 
-    /// Numbers have eight bytes, the least first; a path is its length as such a number and its bytes. Inodes
-    /// and times are far larger than any count or size there, so no other number is taken for one.
+    /// Numbers have eight bytes, the least first; a path is its length as such a number and its
+    /// bytes. Inodes and times are far larger than any count or size there, so no other number is
+    /// taken for one.
     fn payload(&self, payload: &[u8]) -> Vec<u8> {
         let old_base = self.old_base.as_os_str().as_bytes();
         let mut moved = Vec::with_capacity(payload.len());

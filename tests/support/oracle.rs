@@ -59,7 +59,8 @@ pub fn raw_tree(ws: &TestWorkspace) -> String {
 /// untracked ones that are not ignored, with every attribute and filter off.
 ///
 /// Files of nested repositories and submodules count as plain files. What the index skips on
-/// purpose and is not on disk is as the index has it, and so is a submodule with an empty directory.
+/// purpose and is not on disk is as the index has it, and so is a submodule with an empty
+/// directory.
 #[track_caller]
 pub fn raw_listing(ws: &TestWorkspace) -> Listing {
     let places = GitPlaces::find(ws.root()).expect("the workspace lies in a work tree");
@@ -245,8 +246,9 @@ pub fn fsck_complaint(state: &Path) -> Option<String> {
     None
 }
 
-/// The settings with which git looks at what is derived from objects, and whether there is anything of
-/// that. It starts a program for each, which costs more than all else where there is nothing to look at.
+/// The settings with which git looks at what is derived from objects, and whether there is anything
+/// of that. It starts a program for each, which costs more than all else where there is nothing to
+/// look at.
 fn derived(objects: &Path) -> [(&'static str, bool); 2] {
     let is_there = |path: &str| objects.join(path).symlink_metadata().is_ok();
     let graph = is_there("info/commit-graph") || is_there("info/commit-graphs");

@@ -3,12 +3,13 @@
 //!
 //! [`faults`] makes one system call fail, or kills the program there; [`recovery`] kills restores,
 //! and then what finishes them; [`soak`] kills random commands at random moments, with the user's
-//! own git between them; [`invariants`] plays generated histories; [`steps`] kills runs of steps, which go on; [`power`] cuts the power, and the
-//! disk loses what was not flushed; [`races`] swaps what is in the workspace for something else while
-//! it is worked on, and [`meddle`] does so before each call of a restore; [`order`] says what relies on
-//! something that is not synced, and [`torn`] tears journals. What is right afterwards is said by
-//! [`checker`], from what a naive walker sees and what git itself says of the store. [`teeth`] builds
-//! the program with bugs, which the others have to find.
+//! own git between them; [`invariants`] plays generated histories; [`steps`] kills runs of steps,
+//! which go on; [`power`] cuts the power, and the disk loses what was not flushed; [`races`] swaps
+//! what is in the workspace for something else while it is worked on, and [`meddle`] does so before
+//! each call of a restore; [`order`] says what relies on something that is not synced, and [`torn`]
+//! tears journals. What is right afterwards is said by [`checker`], from what a naive walker sees
+//! and what git itself says of the store. [`teeth`] builds the program with bugs, which the others
+//! have to find.
 
 pub mod call_class;
 pub mod checker;

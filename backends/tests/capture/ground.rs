@@ -283,7 +283,8 @@ impl Ground {
         }
     }
 
-    /// The tree that git makes of `files`: path, mode and content of each; of a submodule the commit.
+    /// The tree that git makes of `files`: path, mode and content of each; of a submodule the
+    /// commit.
     fn tree_of(&self, files: impl IntoIterator<Item = (Vec<u8>, (u32, Vec<u8>))>) -> String {
         let oracle = self.beside("oracle.git");
         if !oracle.exists() {

@@ -228,8 +228,8 @@ fn a_submodule_is_captured_as_its_files() {
     assert!(omissions(&snapshot).is_empty());
 }
 
-/// A repository with the submodules `a/module` and `module`, and a clean clone of it in which none of
-/// them is checked out.
+/// A repository with the submodules `a/module` and `module`, and a clean clone of it in which none
+/// of them is checked out.
 fn clone_with_submodules() -> (Ground, Ground) {
     let library = Ground::repository();
     let ground = Ground::repository();
@@ -571,8 +571,8 @@ fn deep_directories_are_captured_and_bottomless_ones_refused() {
     }
 }
 
-/// The directory that lies so many levels deep below `root`, made step by step, as its path is longer than
-/// the kernel takes at once.
+/// The directory that lies so many levels deep below `root`, made step by step, as its path is
+/// longer than the kernel takes at once.
 fn at_depth(root: &std::path::Path, depth: usize) -> OwnedFd {
     let mut at = OwnedFd::from(File::open(root).unwrap());
     for _ in 0..depth {

@@ -462,8 +462,8 @@ fn a_watched_capture_looks_only_where_something_happened() {
         ground.write(format!("src/moved-{at}/file"), "changed where it is\n");
         let again = watched(taker);
         assert!(matches!(again.metadata.search, Search::Watched { .. }));
-        // Files that were written in the tick in which they were read are read once more, if they are
-        // looked at: all of a new directory is until it is known who holds files in it.
+        // Files that were written in the tick in which they were read are read once more, if they
+        // are looked at: all of a new directory is until it is known who holds files in it.
         assert!((1..=3).contains(&again.metadata.files_hashed));
         assert!(again.same_content(&fresh(&ground, at)));
     }

@@ -5,9 +5,10 @@
 //! ```
 //!
 //! `TREE` is captured as often as that, each time anew, and told to stop at another time: from its
-//! beginning to the end of a capture that nobody stops. It is only read. `STATE_DIR` must not exist; it is
-//! made and removed. What is printed is how long it took until the call returned, and how much processor
-//! time of all threads that was: on a machine that others use too, the former says little.
+//! beginning to the end of a capture that nobody stops. It is only read. `STATE_DIR` must not
+//! exist; it is made and removed. What is printed is how long it took until the call returned, and
+//! how much processor time of all threads that was: on a machine that others use too, the former
+//! says little.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! How long a command of the program takes as a process, beside `git status`, and whether it takes longer
-//! the more snapshots there are.
+//! How long a command of the program takes as a process, beside `git status`, and whether it takes
+//! longer the more snapshots there are.
 //!
 //! ```text
 //! cargo build --release -p stillframe-cli
@@ -7,10 +7,10 @@
 //!     [FILES [SNAPSHOTS,… [ROUNDS]]]
 //! ```
 //!
-//! A repository of `FILES` files is captured until it has as many snapshots as that, a file edited before
-//! each; then every command is measured once a round, in turns, with its output thrown away. Everything is
-//! in a temporary directory (`TMPDIR`). Beside them: as many syncs as a snapshot waits for, each of a small
-//! file that was just written there.
+//! A repository of `FILES` files is captured until it has as many snapshots as that, a file edited
+//! before each; then every command is measured once a round, in turns, with its output thrown away.
+//! Everything is in a temporary directory (`TMPDIR`). Beside them: as many syncs as a snapshot
+//! waits for, each of a small file that was just written there.
 
 #![expect(clippy::disallowed_methods, reason = "programs are what is measured")]
 

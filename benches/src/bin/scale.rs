@@ -4,18 +4,20 @@
 //! cargo run --release -p stillframe-benches --bin scale -- DIR [RUNS] [EVENTS]
 //! ```
 //!
-//! `DIR` must not exist; it is made and removed, and what is measured is what its file system can do. A log with
-//! that many runs and events (10,000 and 100,000 if nothing else is said) is made in `/dev/shm` where there is one,
-//! since every commit is synced, and copied to `DIR`. Each part is a process of its own:
+//! `DIR` must not exist; it is made and removed, and what is measured is what its file system can
+//! do. A log with that many runs and events (10,000 and 100,000 if nothing else is said) is made in
+//! `/dev/shm` where there is one, since every commit is synced, and copied to `DIR`. Each part is a
+//! process of its own:
 //!
-//! - `open`: how long until an engine takes work, in a new process each time, and how long a page of 100 events takes
-//!   at several places of the log.
-//! - `idle`: what 1,000 sessions that have all had a run hold, each with its handle and a reader of its events,
-//!   above that log.
-//! - `work`: 64 sessions at once, first in 8 workspaces and then without any, each with a reader that follows. Every
-//!   event that an adapter was told of has to be in the log once, every session's numbers without a gap, and the
-//!   readers have to have seen the same: else the program fails. In turns with that, what bare SQLite
-//!   commits on the same file system, one row each, synced as ours are.
+//! - `open`: how long until an engine takes work, in a new process each time, and how long a page
+//!   of 100 events takes at several places of the log.
+//! - `idle`: what 1,000 sessions that have all had a run hold, each with its handle and a reader of
+//!   its events, above that log.
+//! - `work`: 64 sessions at once, first in 8 workspaces and then without any, each with a reader
+//!   that follows. Every event that an adapter was told of has to be in the log once, every
+//!   session's numbers without a gap, and the readers have to have seen the same: else the program
+//!   fails. In turns with that, what bare SQLite commits on the same file system, one row each,
+//!   synced as ours are.
 
 #![expect(
     clippy::disallowed_methods,
@@ -66,7 +68,8 @@ const WORKSPACES: usize = 8;
 /// How often they do, and how many events each emits in each of its runs.
 const ROUNDS: usize = 5;
 const EMITTED: usize = 40;
-/// How many commits SQLite has behind it when it is measured: its log begins anew after a thousand pages.
+/// How many commits SQLite has behind it when it is measured: its log begins anew after a thousand
+/// pages.
 const WARM_UP: usize = 5_000;
 /// How long SQLite commits in each round.
 const SQLITE_FOR: Duration = Duration::from_secs(2);
@@ -464,7 +467,8 @@ async fn work(dir: PathBuf) -> Answer<()> {
     Ok(())
 }
 
-/// One run of each session at the same time; answers with how many events are in the log of it. Fails if one is missing.
+/// One run of each session at the same time; answers with how many events are in the log of it.
+/// Fails if one is missing.
 async fn together(engine: &Engine, name: &str, workspaces: &[PathBuf]) -> Answer<usize> {
     let mut tasks = Vec::new();
     for at in 0..WORKING {
@@ -532,7 +536,8 @@ impl Bare {
              CREATE TABLE events (position INTEGER PRIMARY KEY, data TEXT NOT NULL);",
         )?;
         let mut bare = Self(connection);
-        // A log that still grows costs the file system more than one that is written over, as ours is by then.
+        // A log that still grows costs the file system more than one that is written over, as ours
+        // is by then.
         for _ in 0..WARM_UP {
             bare.commit()?;
         }

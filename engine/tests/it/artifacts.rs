@@ -99,7 +99,8 @@ async fn with_store(host: &Host, store: Arc<dyn ArtifactStore>) -> Engine {
     Engine::start(options).await.unwrap()
 }
 
-/// Begins a run whose patch goes to the store of artifacts, and waits until it stands before the gate there.
+/// Begins a run whose patch goes to the store of artifacts, and waits until it stands before the
+/// gate there.
 async fn held_up_run(host: &Host, engine: Engine, is_there: std::sync::mpsc::Receiver<()>) {
     let session = engine.session("s").await.unwrap();
     let workspace = host.workspace().offload_patches(true);

@@ -1,4 +1,5 @@
-//! Runs that are gone on with when something else is not as it was: the session, the options, the database, a record.
+//! Runs that are gone on with when something else is not as it was: the session, the options, the
+//! database, a record.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};

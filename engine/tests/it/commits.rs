@@ -389,7 +389,8 @@ fn a_commit_that_could_not_be_settled_when_the_engine_started_is_made_once() {
     });
 }
 
-/// Another engine takes the run over in the moment in which a row is written: of the step, and of the commit that is wanted.
+/// Another engine takes the run over in the moment in which a row is written: of the step, and of
+/// the commit that is wanted.
 #[test]
 fn of_a_run_that_was_taken_over_no_commit_is_begun_and_no_result_of_one_is_written() {
     for (taken_over_at, found, made) in [("steps", vec![], "1"), ("effects", vec!["pending"], "2")]

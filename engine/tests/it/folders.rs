@@ -1,11 +1,11 @@
-//! What the source of the engine shows: its folders import one another one way, a run ends in one place, and documents have
-//! types.
+//! What the source of the engine shows: its folders import one another one way, a run ends in one
+//! place, and documents have types.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs` has no place: it only
-/// says what is public.
+/// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs`
+/// has no place: it only says what is public.
 const ORDER: [&str; 16] = [
     "id",
     "failure",

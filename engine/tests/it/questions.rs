@@ -1,4 +1,5 @@
-//! Runs that ask: answered at once, after they were put to rest, too late, by nobody, and once only.
+//! Runs that ask: answered at once, after they were put to rest, too late, by nobody, and once
+//! only.
 
 use std::collections::HashSet;
 use std::fs;
@@ -234,7 +235,8 @@ fn one_that_nobody_answers_rests_and_goes_on_once_with_the_first_answer_where_it
             let found = engine.runs(RunQuery::default().incomplete()).await.unwrap();
             found.into_iter().map(|run| run.id).collect::<Vec<_>>()
         };
-        // Nothing holds the workspace, nothing is claimable, and starting it again only tells where it stands.
+        // Nothing holds the workspace, nothing is claimable, and starting it again only tells where
+        // it stands.
         assert!(incomplete().await.is_empty());
         let told = session
             .execute_run(options(&host), asks(&notes, go()))
@@ -467,7 +469,8 @@ fn the_same_text_asked_again_is_another_question_and_each_keeps_its_answer() {
     });
 }
 
-/// A step that asks how it goes on if it was cut off, which it is where somebody hears that it `dies`.
+/// A step that asks how it goes on if it was cut off, which it is where somebody hears that it
+/// `dies`.
 fn asks_how(dies: Option<tokio::sync::mpsc::Sender<()>>) -> impl stillframe::Adapter {
     Work(move |context: RunContext| {
         let dies = dies.clone();
@@ -617,8 +620,8 @@ fn one_that_is_cancelled_while_it_is_put_to_rest_is_cancelled() {
     });
 }
 
-/// A clock of an engine at whose next look, once it is armed, another engine of the host answers what is open: between
-/// what the engine with the clock has read and what it is about to write.
+/// A clock of an engine at whose next look, once it is armed, another engine of the host answers
+/// what is open: between what the engine with the clock has read and what it is about to write.
 fn somebody_answers_at_a_look(
     host: &Host,
 ) -> (
@@ -853,8 +856,8 @@ fn a_host_that_panics_over_one_run_is_asked_for_the_others_and_deadlines_pass() 
     });
 }
 
-/// Whether a question of this run was answered, by the log. Whoever looks at the run or at the question settles it
-/// himself.
+/// Whether a question of this run was answered, by the log. Whoever looks at the run or at the
+/// question settles it himself.
 async fn is_answered(engine: &Engine, run: &str) -> bool {
     let answered = EventQuery::all().run(run.parse().unwrap());
     let answered = answered.of_type(EventType::QUESTION_ANSWERED);
@@ -1108,7 +1111,8 @@ fn a_step_that_is_cut_off_in_a_tool_that_it_called_as_it_asked_begins_anew() {
                 let asks = phase.step("asks", |step| async move {
                     let path = step.workspace().unwrap().join("half");
                     let mut edit = stillframe::steps::ToolOptions::new("Edit");
-                    // Nothing is captured around it, so that it is at work before the question is on record.
+                    // Nothing is captured around it, so that it is at work before the question is
+                    // on record.
                     edit.read_only = vec!["Edit".to_owned()];
                     let call = Box::pin(step.run.call_tool(edit, async {
                         eventually("it is asked", || async {

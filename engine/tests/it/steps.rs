@@ -802,8 +802,8 @@ async fn until_claimable(engine: &Engine, is_claimable: bool) {
     .await;
 }
 
-/// Has nobody's lock on a workspace count, as where somebody clears away what he takes for left behind: the lease has to
-/// hold by itself.
+/// Has nobody's lock on a workspace count, as where somebody clears away what he takes for left
+/// behind: the lease has to hold by itself.
 fn lose_the_lock(host: &Host) {
     fs::remove_dir_all(host.state().join("locks")).unwrap();
 }

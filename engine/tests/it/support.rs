@@ -93,7 +93,8 @@ impl Host {
         .await;
     }
 
-    /// Waits until the moment is past that `query` finds in the log, by the clock that no test sets.
+    /// Waits until the moment is past that `query` finds in the log, by the clock that no test
+    /// sets.
     pub(crate) async fn is_past(&self, query: &str) {
         let log = rusqlite::Connection::open(self.state().join("stillframe.db")).unwrap();
         let moment: i64 = log.query_row(query, (), |row| row.get(0)).unwrap();
@@ -160,8 +161,8 @@ pub(crate) fn on_a_runtime<R>(story: impl Future<Output = R>) -> R {
     tokio::runtime::Runtime::new().unwrap().block_on(story)
 }
 
-/// Tells `story` on a runtime of one thread: whoever blocks that has all of it stand still, as a process that was stopped
-/// for an hour.
+/// Tells `story` on a runtime of one thread: whoever blocks that has all of it stand still, as a
+/// process that was stopped for an hour.
 pub(crate) fn on_one_thread<R>(story: impl Future<Output = R>) -> R {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

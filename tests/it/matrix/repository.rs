@@ -643,8 +643,8 @@ fn trees_that_no_git_would_make_do_not_matter() {
 /// What stands in an index for a path: mode, id, path.
 type Staged<'a> = (u32, &'a str, &'a [u8]);
 
-/// A sparse index without a checksum, which git takes, with these entries, in this order. Those that
-/// are directories are left out of the work tree.
+/// A sparse index without a checksum, which git takes, with these entries, in this order. Those
+/// that are directories are left out of the work tree.
 fn index_of(entries: &[Staged<'_>]) -> Vec<u8> {
     let count = u32::try_from(entries.len()).unwrap();
     let header = [

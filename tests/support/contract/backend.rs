@@ -78,8 +78,8 @@ macro_rules! backend_contract {
 
 pub use crate::backend_contract as contract;
 
-/// How long a test waits for its own lock: a program that another test of its process is about to start has
-/// it for a moment.
+/// How long a test waits for its own lock: a program that another test of its process is about to
+/// start has it for a moment.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A workspace that a backend is at work in, with a few files.

@@ -26,8 +26,8 @@ pub fn run(scenes: &[Scene], options: &Options) -> Result<Report, Refusal> {
     })
 }
 
-/// Disturbs a scene at one call alone, to see again what was found. Which of the calls is the nth may
-/// depend on the threads that make them.
+/// Disturbs a scene at one call alone, to see again what was found. Which of the calls is the nth
+/// may depend on the threads that make them.
 pub fn one(scene: Scene, injection: &Injection, options: &Options) -> Result<Report, Refusal> {
     let tracer = Tracer::new(&options.launcher)?;
     let begin = Instant::now();

@@ -46,8 +46,8 @@ pub struct Case {
     pub before: Vec<Step>,
     /// What happens after it.
     pub after: Vec<Step>,
-    /// Whether index and branch go back with the files before those go back alone; in a repository both
-    /// are done.
+    /// Whether index and branch go back with the files before those go back alone; in a repository
+    /// both are done.
     pub is_rolled_back_first: bool,
 }
 
@@ -263,7 +263,8 @@ impl History {
         Ok(())
     }
 
-    /// Goes back to the first snapshot, and by the guard to what was there before. Answers with the guard.
+    /// Goes back to the first snapshot, and by the guard to what was there before. Answers with the
+    /// guard.
     fn there_and_back(
         &mut self,
         ending: Ending,
@@ -828,8 +829,9 @@ fn is_file(line: &str) -> bool {
     line.starts_with("100")
 }
 
-/// Where a worktree is not as `target` was; `None` if it is, but for what the snapshot of the target says
-/// that it does not have, for what was left alone and named, and for what came since and was not seen.
+/// Where a worktree is not as `target` was; `None` if it is, but for what the snapshot of the
+/// target says that it does not have, for what was left alone and named, and for what came since
+/// and was not seen.
 fn inexact(
     snapshot: &Snapshot,
     target: &View,

@@ -124,8 +124,8 @@ fn json_name(invariant: Invariant) -> String {
     words
 }
 
-/// Plays histories until each invariant was looked at in as many as are wanted, or the time is over. The
-/// case number *n* of the seed *s* is the first of the seed *s* + *n*.
+/// Plays histories until each invariant was looked at in as many as are wanted, or the time is
+/// over. The case number *n* of the seed *s* is the first of the seed *s* + *n*.
 ///
 /// There are never more than twenty times as many histories, whatever they end with.
 ///

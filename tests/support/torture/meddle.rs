@@ -1,7 +1,7 @@
 //! Somebody else changes the workspace in the middle of a restore, at every call of it in turn.
 //!
-//! The program waits before each of its calls, so that whoever meddles is never too late: what racers
-//! meet by chance is met here each time.
+//! The program waits before each of its calls, so that whoever meddles is never too late: what
+//! racers meet by chance is met here each time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,8 +74,8 @@ const TYPED: &str = "typed in the middle of a restore\n";
 /// What git takes before it writes the index.
 const LOCK: &str = ".git/index.lock";
 
-/// Meddles with restores until it was done as often as is wanted, or at every call with every deed, or
-/// the time is over.
+/// Meddles with restores until it was done as often as is wanted, or at every call with every deed,
+/// or the time is over.
 pub fn run(options: &Options) -> Result<Report, Refusal> {
     let tracer = Tracer::new(&options.launcher)?;
     let begin = Instant::now();
@@ -171,8 +171,8 @@ fn meddle(
     Ok(())
 }
 
-/// Does it; answers with where something was typed that must not be lost. What was not possible at this
-/// moment is left.
+/// Does it; answers with where something was typed that must not be lost. What was not possible at
+/// this moment is left.
 fn act(deed: Deed, ws: &TestWorkspace, outside: &Path) -> Option<&'static str> {
     let write = |path: &'static str| fs::write(ws.path(path), TYPED).ok().map(|()| path);
     match deed {

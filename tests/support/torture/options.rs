@@ -33,8 +33,8 @@ pub struct Options {
 impl Options {
     /// Ten thousand disturbances at most, in an hour at most, on every core, from the seed 1.
     ///
-    /// There are half as many workers again as cores: a command waits for a quarter of its time, for the
-    /// clock of the file system to move on or for a thread.
+    /// There are half as many workers again as cores: a command waits for a quarter of its time,
+    /// for the clock of the file system to move on or for a thread.
     pub fn new(launcher: PathBuf) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {

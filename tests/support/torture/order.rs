@@ -1,9 +1,9 @@
-//! Whether everything is synced before something relies on it: the calls of an undisturbed command, in
-//! their order.
+//! Whether everything is synced before something relies on it: the calls of an undisturbed command,
+//! in their order.
 //!
 //! A power cut keeps what was synced, and of the rest whatever it likes. So no name may be given to
-//! bytes that are not synced, no ref to objects whose names are not, nothing of the workspace may move
-//! before the intent is on disk, and nothing may be answered that a cut takes back.
+//! bytes that are not synced, no ref to objects whose names are not, nothing of the workspace may
+//! move before the intent is on disk, and nothing may be answered that a cut takes back.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -129,7 +129,8 @@ impl Ledger {
         self.names_in(to);
     }
 
-    /// A file of the workspace comes, goes or is replaced: by what is synced, and after the intent is.
+    /// A file of the workspace comes, goes or is replaced: by what is synced, and after the intent
+    /// is.
     fn moves_a_file(&mut self, from: &Path, to: &Path) {
         self.relied += 1;
         if self.bytes.contains(from) {

@@ -2,8 +2,8 @@
 //!
 //! The scene is on a file system of its own, on a disk that logs what is written and when it was
 //! flushed. Each state that a cut can leave is made of that log (`disk`), mounted, so that the file
-//! system recovers, and looked at as after any other fault. What the command had answered before the cut
-//! has to be true after it.
+//! system recovers, and looked at as after any other fault. What the command had answered before
+//! the cut has to be true after it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,8 +46,8 @@ pub const SCENES: [Scene; 8] = [
     Scene::Recovery,
 ];
 
-/// How the file system is mounted: as it is by default, and so that it does nothing for programs that
-/// forget to sync what they rename, and may show what was in a block before.
+/// How the file system is mounted: as it is by default, and so that it does nothing for programs
+/// that forget to sync what they rename, and may show what was in a block before.
 const MOUNTS: [&str; 2] = ["", "noauto_da_alloc,data=writeback"];
 
 /// A scene that was played once, and what happened to the disk.
@@ -77,8 +77,8 @@ struct Part {
 /// Cuts the power in the scenes until as many states as are wanted were looked at, or the time is
 /// over.
 ///
-/// [`Report::hit`] counts the states that a file system could be mounted from, no two of one recording the
-/// same. A scene is played anew when there are no more.
+/// [`Report::hit`] counts the states that a file system could be mounted from, no two of one
+/// recording the same. A scene is played anew when there are no more.
 pub fn run(scenes: &[Scene], syncing: Syncing, options: &Options) -> Result<Report, Refusal> {
     let begin = Instant::now();
     let parts = Mutex::new(parts(scenes, options));

@@ -70,8 +70,8 @@ impl Picture {
         strangers
     }
 
-    /// Whether there is a file or a link at a path of [`Picture::strangers`]. What is missing in the
-    /// repository counts as something.
+    /// Whether there is a file or a link at a path of [`Picture::strangers`]. What is missing in
+    /// the repository counts as something.
     pub fn has_bytes(&self, escaped: &str) -> bool {
         escaped.starts_with(".git/")
             || self.files.paths().iter().any(|path| path == escaped)

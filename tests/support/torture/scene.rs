@@ -476,8 +476,8 @@ impl Stage {
         self.sandbox.changed().iter().all(is_note)
     }
 
-    /// What is wrong after this fault if it left nothing: the same each time, so once without a finding
-    /// is enough.
+    /// What is wrong after this fault if it left nothing: the same each time, so once without a
+    /// finding is enough.
     fn aftermath_of_nothing(&self, fault: Fault) -> Vec<Finding> {
         let clean = || self.clean.lock().expect("nobody panics with the lock");
         if clean().contains(&fault) {
@@ -690,8 +690,8 @@ fn outside(ws: &TestWorkspace, name: &str, content: &[u8]) {
     fs::write(ws.outside().join(name), content).expect("it can be written");
 }
 
-/// A script that changes files, index and branch, ends one operation of git's and begins another, each of
-/// them at once or not at all.
+/// A script that changes files, index and branch, ends one operation of git's and begins another,
+/// each of them at once or not at all.
 fn work_of_a_run(ws: &TestWorkspace) -> String {
     ws.write(".git/sequencer/todo", "pick 0123456 what was under way\n");
     let head = ws.git(["rev-parse", "HEAD"]);

@@ -253,8 +253,8 @@ impl Soak {
 
     /// Takes back what was done, now and then, and looks whether it is as it was.
     ///
-    /// What a killed undo had merged stays when that is undone; then `may_keep_merged`, and its guard has to
-    /// lead back.
+    /// What a killed undo had merged stays when that is undone; then `may_keep_merged`, and its
+    /// guard has to lead back.
     fn way_back(&mut self, before: &Picture, now: &Picture, may_keep_merged: bool) -> Vec<Finding> {
         if now == before || self.random.once_in(2) {
             return Vec::new();

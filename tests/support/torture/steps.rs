@@ -1,5 +1,5 @@
-//! Runs of steps that ask, commit and are taken back are killed at random moments, with all that they started, and go
-//! on; so is whoever answers them.
+//! Runs of steps that ask, commit and are taken back are killed at random moments, with all that
+//! they started, and go on; so is whoever answers them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,8 @@ use crate::torture::random::Random;
 use crate::torture::{Options, Refusal, Report, sandbox, workers};
 use crate::{Output, Running, TestWorkspace};
 
-/// The longest that a command lives before it is killed: some steps of a run are done by then, and seldom all.
+/// The longest that a command lives before it is killed: some steps of a run are done by then, and
+/// seldom all.
 const MAX_LIFE: Duration = Duration::from_millis(250);
 
 /// How often a run is killed at most before it is let go to its end.
@@ -87,8 +88,8 @@ const DONE: [(&str, &str); 6] = [
     ("kept", "kept\n"),
 ];
 
-/// Begins runs, kills them and whoever resumes them, and looks until as many were killed as are wanted, or the
-/// time is over.
+/// Begins runs, kills them and whoever resumes them, and looks until as many were killed as are
+/// wanted, or the time is over.
 pub fn run(options: &Options) -> Result<Report, Refusal> {
     let begin = Instant::now();
     let share = options.operations.div_ceil(options.workers.max(1));
@@ -192,8 +193,8 @@ impl Day {
         checker::undisturbed(&self.ws, &["verify"]).map(|_| ())
     }
 
-    /// Somebody works here while nobody has the run. What the run left is on record by then, so that it is not taken
-    /// for its work.
+    /// Somebody works here while nobody has the run. What the run left is on record by then, so
+    /// that it is not taken for its work.
     fn edit(&mut self) -> Result<(), Finding> {
         checker::undisturbed(&self.ws, &["list"])?;
         let text = format!("{}line {}\n", self.mine, self.mine.len());
@@ -269,7 +270,8 @@ impl Day {
         Ok(())
     }
 
-    /// A run that fails, and is killed on its way: in the end it has failed, and what it did is taken back.
+    /// A run that fails, and is killed on its way: in the end it has failed, and what it did is
+    /// taken back.
     fn be_taken_back(&self, random: &mut Random, report: &mut Report) -> Result<(), Finding> {
         let id = format!("{}-doomed", self.id);
         let args = [
@@ -298,7 +300,8 @@ impl Day {
         self.look_at_files()
     }
 
-    /// A git that was killed leaves its locks, which nobody but the user may remove. Ours have a second name.
+    /// A git that was killed leaves its locks, which nobody but the user may remove. Ours have a
+    /// second name.
     fn remove_locks_of_git(&self) {
         for name in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {
             let lock = self.ws.root().join(".git").join(name);
@@ -469,8 +472,8 @@ fn require(holds: bool, said: impl FnOnce() -> String) -> Result<(), Finding> {
     }
 }
 
-/// Kills a command with every process that it has started: what goes on after it would write where a resumed run
-/// works.
+/// Kills a command with every process that it has started: what goes on after it would write where
+/// a resumed run works.
 fn kill_with_all_below(running: &Running) {
     // It starts nothing more, and reaps nobody, so that no id is another's by then.
     running.signal(Signal::STOP);

@@ -1,5 +1,5 @@
-//! Whether the harnesses bite: the program is built with bugs, one of which is made at a time, and the
-//! harness or test that is there for it has to find it. With none it has to find nothing.
+//! Whether the harnesses bite: the program is built with bugs, one of which is made at a time, and
+//! the harness or test that is there for it has to find it. With none it has to find nothing.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,5 @@
-//! Power goes while the journal of a restore is written: any part of what was not synced may be there.
+//! Power goes while the journal of a restore is written: any part of what was not synced may be
+//! there.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,8 +20,8 @@ const SECTOR: usize = 512;
 /// How often each moment is torn before the next restore is killed.
 const TEARS: usize = 8;
 
-/// Kills restores before a sync of their journal, tears what that had written, and looks whether the
-/// next command finds the workspace untouched and goes on.
+/// Kills restores before a sync of their journal, tears what that had written, and looks whether
+/// the next command finds the workspace untouched and goes on.
 pub fn run(options: &Options) -> Result<Report, Refusal> {
     let tracer = Tracer::new(&options.launcher)?;
     let begin = Instant::now();
@@ -58,7 +59,8 @@ struct Moment {
 
 impl Moment {
     fn of(stage: Stage, tracer: &Tracer) -> Result<Option<Self>, Refusal> {
-        // The first time it syncs what later ones, which find all put back in place, need not, or the other way round.
+        // The first time it syncs what later ones, which find all put back in place, need not, or
+        // the other way round.
         stage.begin(tracer)?;
         tracer.run(&stage.call(), None)?;
         stage.begin(tracer)?;

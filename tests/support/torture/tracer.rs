@@ -96,7 +96,8 @@ pub struct Seen {
     pub class: CallClass,
     /// Which of its class it is, counted from 1 over all threads of the process.
     pub nth: usize,
-    /// The file that it is about, absolute; of a call with two, the new name. Empty: it is about none.
+    /// The file that it is about, absolute; of a call with two, the new name. Empty: it is about
+    /// none.
     pub path: PathBuf,
     /// The old name, of a call with two.
     pub from: Option<PathBuf>,
@@ -162,8 +163,8 @@ impl Tracer {
         self.trace(call, injection, None)
     }
 
-    /// Runs `call` likewise, and shows each call to `bystander` before it is made: the program waits
-    /// meanwhile, so that anything can be done to its files.
+    /// Runs `call` likewise, and shows each call to `bystander` before it is made: the program
+    /// waits meanwhile, so that anything can be done to its files.
     pub fn watch(&self, call: &Call, bystander: &mut dyn FnMut(&Seen)) -> Result<Traced, Refusal> {
         self.trace(call, None, Some(bystander))
     }
@@ -366,7 +367,8 @@ impl Tracee<'_> {
         }
     }
 
-    /// No call of this thread is of interest any more, nor of those that it starts: they need not stop.
+    /// No call of this thread is of interest any more, nor of those that it starts: they need not
+    /// stop.
     fn let_go(&self, pid: Pid) {
         const SUSPEND_SECCOMP: i32 = 1 << 21; // PTRACE_O_SUSPEND_SECCOMP in ptrace(2)
         let options = stops() | ptrace::Options::from_bits_retain(SUSPEND_SECCOMP);

@@ -1,5 +1,5 @@
-//! Worktrees that get into their own way: few paths, of which one is often a file where another needs a
-//! directory, and everything that may happen to them.
+//! Worktrees that get into their own way: few paths, of which one is often a file where another
+//! needs a directory, and everything that may happen to them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -52,8 +52,8 @@ pub const RULES: [&str; 8] = [
     "!*\n",
 ];
 
-/// One change to a worktree, with places in [`PATHS`]. What cannot be done, because of what is there,
-/// is left undone.
+/// One change to a worktree, with places in [`PATHS`]. What cannot be done, because of what is
+/// there, is left undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A file with so many lines of that number.
@@ -232,7 +232,8 @@ fn disk(root: &Path, path: &[u8]) -> PathBuf {
     root.join(OsStr::from_bytes(path))
 }
 
-/// Whether no directory above `path` is a link that an earlier step has made: a link may lead anywhere.
+/// Whether no directory above `path` is a link that an earlier step has made: a link may lead
+/// anywhere.
 fn is_clear(root: &Path, path: &Path) -> bool {
     let mut above = path.ancestors().skip(1).take_while(|dir| *dir != root);
     above.all(|dir| dir.symlink_metadata().map_or(true, |m| m.is_dir()))

@@ -14,7 +14,8 @@ impl CommitRequest {
     ///
     /// # Errors
     ///
-    /// [`CommitError::InvalidOptions`]: there is no message, or it or a trailer is not text that a commit can have.
+    /// [`CommitError::InvalidOptions`]: there is no message, or it or a trailer is not text that a
+    /// commit can have.
     pub fn whole_message(&self) -> Result<String, CommitError> {
         message_of(self)
     }

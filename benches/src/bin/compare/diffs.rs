@@ -53,8 +53,8 @@ impl Ground<'_> {
         }
     }
 
-    /// What we do beside writing files is in rows of its own: a guard that keeps what was there, and
-    /// a look at the result, which git does neither of.
+    /// What we do beside writing files is in rows of its own: a guard that keeps what was there,
+    /// and a look at the result, which git does neither of.
     pub(crate) fn restores(&mut self) {
         for changed in [170, 1700] {
             let case = &*format!("restore of {changed} files, apply alone");

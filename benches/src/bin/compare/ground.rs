@@ -121,7 +121,8 @@ impl<'o> Ground<'o> {
         }
     }
 
-    /// Measures `work` as a subject of several cases, which differ only in what of ours is measured.
+    /// Measures `work` as a subject of several cases, which differ only in what of ours is
+    /// measured.
     pub(crate) fn take<T>(
         &mut self,
         cases: &[&str],
@@ -209,8 +210,8 @@ impl Site {
         }
     }
 
-    /// Has everything below `path` in the page cache: a kernel may let go of what nobody has read for some
-    /// seconds, and whoever comes first would pay for all.
+    /// Has everything below `path` in the page cache: a kernel may let go of what nobody has read
+    /// for some seconds, and whoever comes first would pay for all.
     pub(crate) fn warm(&self, path: &Path) {
         floor(path, self.cores, true).expect("it can be read");
     }

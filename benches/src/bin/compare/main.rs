@@ -1,5 +1,5 @@
-//! Measures Stillframe, the least that any capture has to do, and others doing the same work, in turns
-//! and in one run. Prints tables, and with `--write DIR` puts them there, with pictures.
+//! Measures Stillframe, the least that any capture has to do, and others doing the same work, in
+//! turns and in one run. Prints tables, and with `--write DIR` puts them there, with pictures.
 //! `docs/benchmarks/README.md` says what the cases and the others are.
 
 mod captures;
@@ -38,8 +38,8 @@ fn main() -> ExitCode {
     // Asked for once: each time takes what everybody else on the machine has in memory.
     options.cold = options.cold && ground::drop_caches();
     let _lock = options.lock_trees();
-    // None is let go of before the last is measured: files that are made where many were deleted just
-    // before are slow to make.
+    // None is let go of before the last is measured: files that are made where many were deleted
+    // just before are slow to make.
     let mut done = Vec::new();
     for files in &options.files {
         let grounds = measure(*files, &options);

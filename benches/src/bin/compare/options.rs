@@ -79,8 +79,8 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|only| group.contains(only.as_str()))
     }
 
-    /// Keeps others from changing the same trees while the answer lives. What a comparison that was killed
-    /// left beside them goes: it is as large as they are.
+    /// Keeps others from changing the same trees while the answer lives. What a comparison that was
+    /// killed left beside them goes: it is as large as they are.
     pub(crate) fn lock_trees(&self) -> File {
         std::fs::create_dir_all(&self.trees).expect("the directory of trees can be made");
         let lock = File::create(self.trees.join("lock")).expect("it can be written to");

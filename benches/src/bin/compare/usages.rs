@@ -35,7 +35,8 @@ pub(crate) fn one(arguments: &[String]) {
     }
 }
 
-/// The most memory, in MiB, that a capture should hold with so many files, a fifth of them being new.
+/// The most memory, in MiB, that a capture should hold with so many files, a fifth of them being
+/// new.
 fn max_mib(files: usize, are_new: bool) -> Option<u64> {
     match (files, are_new) {
         (0..=100_000, true) => Some(160),

@@ -96,8 +96,8 @@ impl Device {
         let connection = fs::metadata(&file).map(|meta| minor(meta.dev()));
         let connection = connection.map_err(|e| refused("a FUSE file system", &e))?;
         // Killed threads that wait for the disk cannot end, and the connection is open until all of
-        // them have: so the kernel is told that nobody answers any more. The mounts are the guardian's
-        // too, so the number of the connection stays what it is.
+        // them have: so the kernel is told that nobody answers any more. The mounts are the
+        // guardian's too, so the number of the connection stays what it is.
         let script = format!(
             "while grep -q '^State:.[^ZX]' /proc/{pid}/status 2>/dev/null; do sleep 1; done
              mount -t fusectl none /sys/fs/fuse/connections

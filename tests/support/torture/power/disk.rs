@@ -46,8 +46,8 @@ pub(crate) struct Cut {
     pub(crate) at: usize,
     /// How many of them are on the disk for certain.
     pub(crate) flushed: usize,
-    /// The blocks that are too, by number and in the order in which they were written, each with the
-    /// sectors of it that are: bit n is sector n.
+    /// The blocks that are too, by number and in the order in which they were written, each with
+    /// the sectors of it that are: bit n is sector n.
     survivors: Vec<(usize, u8)>,
     /// How many blocks there were.
     of: usize,
@@ -170,8 +170,8 @@ impl Disk {
 impl Cut {
     /// What a power cut after `at` entries of the log may leave.
     ///
-    /// What was written before the last flush is there. Of what came after it any part may be, in any
-    /// order: a block that was written twice may have its first content. One time in two the
+    /// What was written before the last flush is there. Of what came after it any part may be, in
+    /// any order: a block that was written twice may have its first content. One time in two the
     /// block that was written last of those that are left is torn: some of its sectors have the old
     /// content.
     pub(crate) fn at(log: &[Entry], at: usize, random: &mut Random) -> Self {
@@ -223,7 +223,8 @@ impl Cut {
         image
     }
 
-    /// Whether the block that was written last of those that are left has sectors of the old content.
+    /// Whether the block that was written last of those that are left has sectors of the old
+    /// content.
     pub(crate) fn is_torn(&self) -> bool {
         self.survivors
             .last()

@@ -25,8 +25,8 @@ const SYNCS: [i64; 6] = [
     libc::SYS_msync,
 ];
 
-/// What the launcher does with what follows [`WITHOUT_SYNC`]: a filter answers 0 to every call that waits
-/// for a disk, and it becomes the program. Answers with an exit code if it cannot.
+/// What the launcher does with what follows [`WITHOUT_SYNC`]: a filter answers 0 to every call that
+/// waits for a disk, and it becomes the program. Answers with an exit code if it cannot.
 pub fn launch(mut args: impl Iterator<Item = OsString>) -> i32 {
     let Some(program) = args.next() else {
         return REFUSED;
