@@ -465,28 +465,15 @@ impl SnapshotOptions {
         }
     }
 
-    /// Sets [`SnapshotOptions::owner`].
-    pub fn owner(mut self, owner: Owner) -> Self {
-        self.owner = owner;
-        self
-    }
-
-    /// Sets [`SnapshotOptions::since`].
-    pub fn since(mut self, earlier: SnapshotId) -> Self {
-        self.since = Some(earlier);
-        self
-    }
-
-    /// Sets [`SnapshotOptions::ignore`].
-    pub fn ignore(mut self, ignore: IgnoreOptions) -> Self {
-        self.ignore = ignore;
-        self
-    }
-
-    /// Sets [`SnapshotOptions::retain_content`].
-    pub fn retain_content(mut self, retain: impl Into<RetainContent>) -> Self {
-        self.retain_content = retain.into();
-        self
+    stillframe_model::setters! {
+        owner: Owner,
+        since: SnapshotId,
+        ignore: IgnoreOptions,
+        retain_content: impl Into<RetainContent>,
+        max_new_bytes: u64,
+        max_store_bytes: u64,
+        keep_refs: bool,
+        watch: bool,
     }
 
     /// The quota of a capture into the store of `workspace`.
@@ -515,30 +502,6 @@ impl SnapshotOptions {
         };
         Ok(Quota::new(max_new_bytes, self.max_store_bytes, store_bytes))
     }
-
-    /// Sets [`SnapshotOptions::max_new_bytes`].
-    pub fn max_new_bytes(mut self, bytes: u64) -> Self {
-        self.max_new_bytes = bytes;
-        self
-    }
-
-    /// Sets [`SnapshotOptions::max_store_bytes`].
-    pub fn max_store_bytes(mut self, bytes: u64) -> Self {
-        self.max_store_bytes = bytes;
-        self
-    }
-
-    /// Sets [`SnapshotOptions::keep_refs`].
-    pub fn keep_refs(mut self, keep: bool) -> Self {
-        self.keep_refs = keep;
-        self
-    }
-
-    /// Sets [`SnapshotOptions::watch`].
-    pub fn watch(mut self, watch: bool) -> Self {
-        self.watch = watch;
-        self
-    }
 }
 
 /// How to restore.
@@ -563,16 +526,9 @@ impl RestoreOptions {
         }
     }
 
-    /// Sets [`RestoreOptions::expected_plan`].
-    pub fn expected_plan(mut self, id: PlanId) -> Self {
-        self.expected_plan = Some(id);
-        self
-    }
-
-    /// Sets [`RestoreOptions::repository`].
-    pub fn repository(mut self, repository: RepositoryRestore) -> Self {
-        self.repository = repository;
-        self
+    stillframe_model::setters! {
+        expected_plan: PlanId,
+        repository: RepositoryRestore,
     }
 }
 
@@ -800,22 +756,10 @@ impl Verification {
         }
     }
 
-    /// Sets [`Verification::purged`].
-    pub fn purged(mut self, paths: Vec<RelPath>) -> Self {
-        self.purged = paths;
-        self
-    }
-
-    /// Sets [`Verification::beside`].
-    pub fn beside(mut self, beside: Vec<Problem>) -> Self {
-        self.beside = beside;
-        self
-    }
-
-    /// Sets [`Verification::without_content`].
-    pub fn without_content(mut self, without: bool) -> Self {
-        self.without_content = without;
-        self
+    stillframe_model::setters! {
+        purged: Vec<RelPath>,
+        beside: Vec<Problem>,
+        without_content: bool,
     }
 
     /// Whether the snapshot can be restored as it was taken, but for what was purged.

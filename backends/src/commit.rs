@@ -45,16 +45,9 @@ impl CommitRequest {
         self
     }
 
-    /// Sets [`CommitRequest::author`].
-    pub fn author(mut self, author: Signature) -> Self {
-        self.author = Some(author);
-        self
-    }
-
-    /// Sets [`CommitRequest::paths`].
-    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
-        self.paths = paths;
-        self
+    stillframe_model::setters! {
+        author: Signature,
+        paths: Vec<RelPath>,
     }
 }
 

@@ -85,40 +85,13 @@ impl DiffOptions {
         }
     }
 
-    /// Sets [`DiffOptions::max_patch_bytes`].
-    pub fn max_patch_bytes(mut self, bytes: u64) -> Self {
-        self.max_patch_bytes = bytes;
-        self
-    }
-
-    /// Sets [`DiffOptions::max_compared_bytes`].
-    pub fn max_compared_bytes(mut self, bytes: u64) -> Self {
-        self.max_compared_bytes = bytes;
-        self
-    }
-
-    /// Sets [`DiffOptions::max_file_time`].
-    pub fn max_file_time(mut self, limit: impl Into<Option<Duration>>) -> Self {
-        self.max_file_time = limit.into();
-        self
-    }
-
-    /// Sets [`DiffOptions::max_time`].
-    pub fn max_time(mut self, limit: impl Into<Option<Duration>>) -> Self {
-        self.max_time = limit.into();
-        self
-    }
-
-    /// Sets [`DiffOptions::renames`].
-    pub fn renames(mut self, renames: Renames) -> Self {
-        self.renames = renames;
-        self
-    }
-
-    /// Sets [`DiffOptions::paths`].
-    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
-        self.paths = paths;
-        self
+    stillframe_model::setters! {
+        max_patch_bytes: u64,
+        max_compared_bytes: u64,
+        max_file_time: impl Into<Option<Duration>>,
+        max_time: impl Into<Option<Duration>>,
+        renames: Renames,
+        paths: Vec<RelPath>,
     }
 }
 

@@ -106,88 +106,21 @@ impl WorkspaceOptions {
         }
     }
 
-    /// Sets [`WorkspaceOptions::max_new_bytes`].
-    pub fn max_new_bytes(mut self, bytes: u64) -> Self {
-        self.max_new_bytes = bytes;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::timeout`].
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::cancellation`].
-    pub fn cancellation(mut self, token: CancellationToken) -> Self {
-        self.cancellation = token;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::strategy`].
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::capture_patch`].
-    pub fn capture_patch(mut self, capture: bool) -> Self {
-        self.capture_patch = capture;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::max_patch_bytes`].
-    pub fn max_patch_bytes(mut self, bytes: u64) -> Self {
-        self.max_patch_bytes = bytes;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::offload_patches`].
-    pub fn offload_patches(mut self, offload: bool) -> Self {
-        self.offload_patches = offload;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::rollback_on_failure`].
-    pub fn rollback_on_failure(mut self, rollback: bool) -> Self {
-        self.rollback_on_failure = rollback;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::retain_content`].
-    pub fn retain_content(mut self, retain: impl Into<RetainContent>) -> Self {
-        self.retain_content = retain.into();
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::ignore`].
-    pub fn ignore(mut self, ignore: IgnoreOptions) -> Self {
-        self.ignore = ignore;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::include`].
-    pub fn include(mut self, paths: Vec<RelPath>) -> Self {
-        self.include = paths;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::max_untracked_file_bytes`].
-    pub fn max_untracked_file_bytes(mut self, bytes: u64) -> Self {
-        self.max_untracked_file_bytes = bytes;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::max_files`].
-    pub fn max_files(mut self, files: u64) -> Self {
-        self.max_files = files;
-        self
-    }
-
-    /// Sets [`WorkspaceOptions::watch`].
-    pub fn watch(mut self, watch: bool) -> Self {
-        self.watch = watch;
-        self
+    stillframe_model::setters! {
+        max_new_bytes: u64,
+        timeout: Duration,
+        cancellation: CancellationToken,
+        strategy: Strategy,
+        capture_patch: bool,
+        max_patch_bytes: u64,
+        offload_patches: bool,
+        rollback_on_failure: bool,
+        retain_content: impl Into<RetainContent>,
+        ignore: IgnoreOptions,
+        include: Vec<RelPath>,
+        max_untracked_file_bytes: u64,
+        max_files: u64,
+        watch: bool,
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -251,46 +184,14 @@ impl RunOptions {
         }
     }
 
-    /// Sets [`RunOptions::hot_wait`].
-    pub fn hot_wait(mut self, wait: Duration) -> Self {
-        self.hot_wait = Some(wait);
-        self
-    }
-
-    /// Sets [`RunOptions::resumable`].
-    pub fn resumable(mut self, resumable: bool) -> Self {
-        self.resumable = resumable;
-        self
-    }
-
-    /// Sets [`RunOptions::metadata`].
-    pub fn metadata(mut self, metadata: serde_json::Value) -> Self {
-        self.metadata = metadata;
-        self
-    }
-
-    /// Sets [`RunOptions::run_id`].
-    pub fn run_id(mut self, id: RunId) -> Self {
-        self.run_id = Some(id);
-        self
-    }
-
-    /// Sets [`RunOptions::workspace`].
-    pub fn workspace(mut self, workspace: WorkspaceOptions) -> Self {
-        self.workspace = Some(workspace);
-        self
-    }
-
-    /// Sets [`RunOptions::cancellation`].
-    pub fn cancellation(mut self, token: CancellationToken) -> Self {
-        self.cancellation = token;
-        self
-    }
-
-    /// Sets [`RunOptions::timeout`].
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
-        self
+    stillframe_model::setters! {
+        hot_wait: Duration,
+        resumable: bool,
+        metadata: serde_json::Value,
+        run_id: RunId,
+        workspace: WorkspaceOptions,
+        cancellation: CancellationToken,
+        timeout: Duration,
     }
 }
 
@@ -357,21 +258,14 @@ impl DiffRequest {
         }
     }
 
-    /// Sets [`DiffRequest::max_untracked_file_bytes`].
-    pub fn max_untracked_file_bytes(mut self, bytes: u64) -> Self {
-        self.max_untracked_file_bytes = Some(bytes);
-        self
+    stillframe_model::setters! {
+        max_untracked_file_bytes: u64,
+        options: DiffOptions,
     }
 
     /// Compares these files and directories alone: [`DiffOptions::paths`].
     pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
         self.options.paths = paths;
-        self
-    }
-
-    /// Sets [`DiffRequest::options`].
-    pub fn options(mut self, options: DiffOptions) -> Self {
-        self.options = options;
         self
     }
 }
@@ -403,22 +297,10 @@ impl RestoreRequest {
         }
     }
 
-    /// Sets [`RestoreRequest::paths`].
-    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
-        self.paths = paths;
-        self
-    }
-
-    /// Sets [`RestoreRequest::expected_plan`].
-    pub fn expected_plan(mut self, id: PlanId) -> Self {
-        self.expected_plan = Some(id);
-        self
-    }
-
-    /// Sets [`RestoreRequest::repository`].
-    pub fn repository(mut self, restore: bool) -> Self {
-        self.repository = restore;
-        self
+    stillframe_model::setters! {
+        paths: Vec<RelPath>,
+        expected_plan: PlanId,
+        repository: bool,
     }
 }
 
@@ -485,16 +367,9 @@ impl UndoRequest {
         }
     }
 
-    /// Sets [`UndoRequest::paths`].
-    pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
-        self.paths = paths;
-        self
-    }
-
-    /// Sets [`UndoRequest::expected_plan`].
-    pub fn expected_plan(mut self, id: PlanId) -> Self {
-        self.expected_plan = Some(id);
-        self
+    stillframe_model::setters! {
+        paths: Vec<RelPath>,
+        expected_plan: PlanId,
     }
 }
 
@@ -529,16 +404,13 @@ pub struct GcOptions {
 }
 
 impl GcOptions {
-    /// Sets [`GcOptions::retention`].
-    pub fn retention(mut self, retention: RetentionOptions) -> Self {
-        self.retention = Some(retention);
-        self
-    }
-
-    /// Sets [`GcOptions::dry_run`].
-    pub fn dry_run(mut self, dry_run: bool) -> Self {
-        self.dry_run = dry_run;
-        self
+    stillframe_model::setters! {
+        retention: RetentionOptions,
+        dry_run: bool,
+        forget_damaged: bool,
+        keep: u64,
+        older_than: Duration,
+        max_bytes: u64,
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -548,30 +420,6 @@ impl GcOptions {
             )),
             false => Ok(()),
         }
-    }
-
-    /// Sets [`GcOptions::forget_damaged`].
-    pub fn forget_damaged(mut self, forget: bool) -> Self {
-        self.forget_damaged = forget;
-        self
-    }
-
-    /// Sets [`GcOptions::keep`].
-    pub fn keep(mut self, count: u64) -> Self {
-        self.keep = Some(count);
-        self
-    }
-
-    /// Sets [`GcOptions::older_than`].
-    pub fn older_than(mut self, age: Duration) -> Self {
-        self.older_than = Some(age);
-        self
-    }
-
-    /// Sets [`GcOptions::max_bytes`].
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
     }
 }
 
@@ -600,22 +448,10 @@ impl SnapshotQuery {
         }
     }
 
-    /// Sets [`SnapshotQuery::label`].
-    pub fn label(mut self, label: Label) -> Self {
-        self.label = Some(label);
-        self
-    }
-
-    /// Sets [`SnapshotQuery::since`].
-    pub fn since(mut self, time: Timestamp) -> Self {
-        self.since = Some(time);
-        self
-    }
-
-    /// Sets [`SnapshotQuery::limit`].
-    pub fn limit(mut self, limit: u64) -> Self {
-        self.limit = Some(limit);
-        self
+    stillframe_model::setters! {
+        label: Label,
+        since: Timestamp,
+        limit: u64,
     }
 }
 
@@ -673,27 +509,15 @@ impl RunQuery {
         self
     }
 
-    /// Sets [`RunQuery::since`].
-    pub fn since(mut self, time: Timestamp) -> Self {
-        self.since = Some(time);
-        self
-    }
-
-    /// Sets [`RunQuery::until`].
-    pub fn until(mut self, time: Timestamp) -> Self {
-        self.until = Some(time);
-        self
+    stillframe_model::setters! {
+        since: Timestamp,
+        until: Timestamp,
+        limit: u64,
     }
 
     /// Sets [`RunQuery::incomplete`].
     pub fn incomplete(mut self) -> Self {
         self.incomplete = true;
-        self
-    }
-
-    /// Sets [`RunQuery::limit`].
-    pub fn limit(mut self, limit: u64) -> Self {
-        self.limit = Some(limit);
         self
     }
 }
@@ -724,15 +548,8 @@ impl Default for RetentionOptions {
 }
 
 impl RetentionOptions {
-    /// Sets [`RetentionOptions::older_than`].
-    pub fn older_than(mut self, age: Duration) -> Self {
-        self.older_than = age;
-        self
-    }
-
-    /// Sets [`RetentionOptions::step_snapshots`].
-    pub fn step_snapshots(mut self, count: u64) -> Self {
-        self.step_snapshots = count;
-        self
+    stillframe_model::setters! {
+        older_than: Duration,
+        step_snapshots: u64,
     }
 }

@@ -26,6 +26,8 @@ pub mod restore_goal;
 pub mod restore_plan;
 pub mod retain;
 pub mod search;
+#[doc(hidden)]
+pub mod setters;
 pub mod size;
 pub mod snapshot;
 pub mod snapshot_error;

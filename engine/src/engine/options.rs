@@ -130,27 +130,25 @@ impl fmt::Debug for EngineOptions {
 }
 
 impl EngineOptions {
-    /// Sets [`EngineOptions::allow_reading_alone`].
-    pub fn allow_reading_alone(mut self, allow: bool) -> Self {
-        self.allow_reading_alone = allow;
-        self
+    stillframe_model::setters! {
+        allow_reading_alone: bool,
+        backend: Arc<dyn Backend>,
+        artifact_store: Arc<dyn ArtifactStore>,
+        max_operations: usize,
+        max_blocking: usize,
+        lock_patience: Duration,
+        shutdown_grace: Duration,
+        max_store_bytes: u64,
+        hot_wait: Duration,
+        question_sweep: Duration,
+        heartbeat: Duration,
+        lease_expiry: Duration,
+        borrow: BorrowMode,
     }
 
     /// Sets [`EngineOptions::state_dir`].
     pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(path.into());
-        self
-    }
-
-    /// Sets [`EngineOptions::backend`].
-    pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
-        self.backend = Some(backend);
-        self
-    }
-
-    /// Sets [`EngineOptions::artifact_store`].
-    pub fn artifact_store(mut self, store: Arc<dyn ArtifactStore>) -> Self {
-        self.artifact_store = Some(store);
         self
     }
 
@@ -166,72 +164,12 @@ impl EngineOptions {
         self
     }
 
-    /// Sets [`EngineOptions::max_operations`].
-    pub fn max_operations(mut self, count: usize) -> Self {
-        self.max_operations = count;
-        self
-    }
-
-    /// Sets [`EngineOptions::max_blocking`].
-    pub fn max_blocking(mut self, count: usize) -> Self {
-        self.max_blocking = count;
-        self
-    }
-
-    /// Sets [`EngineOptions::lock_patience`].
-    pub fn lock_patience(mut self, patience: Duration) -> Self {
-        self.lock_patience = patience;
-        self
-    }
-
-    /// Sets [`EngineOptions::shutdown_grace`].
-    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
-        self.shutdown_grace = grace;
-        self
-    }
-
-    /// Sets [`EngineOptions::max_store_bytes`].
-    pub fn max_store_bytes(mut self, bytes: u64) -> Self {
-        self.max_store_bytes = bytes;
-        self
-    }
-
-    /// Sets [`EngineOptions::hot_wait`].
-    pub fn hot_wait(mut self, wait: Duration) -> Self {
-        self.hot_wait = wait;
-        self
-    }
-
-    /// Sets [`EngineOptions::question_sweep`].
-    pub fn question_sweep(mut self, interval: Duration) -> Self {
-        self.question_sweep = interval;
-        self
-    }
-
     /// Sets [`EngineOptions::resumer`].
     pub fn resumer(
         mut self,
         resumer: impl Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync + 'static,
     ) -> Self {
         self.resumer = Some(Arc::new(resumer));
-        self
-    }
-
-    /// Sets [`EngineOptions::heartbeat`].
-    pub fn heartbeat(mut self, interval: Duration) -> Self {
-        self.heartbeat = interval;
-        self
-    }
-
-    /// Sets [`EngineOptions::lease_expiry`].
-    pub fn lease_expiry(mut self, expiry: Duration) -> Self {
-        self.lease_expiry = expiry;
-        self
-    }
-
-    /// Sets [`EngineOptions::borrow`].
-    pub fn borrow(mut self, mode: BorrowMode) -> Self {
-        self.borrow = mode;
         self
     }
 

@@ -266,27 +266,10 @@ impl EventQuery {
         self
     }
 
-    /// Sets [`EventQuery::after`].
-    pub fn after(mut self, sequence: u64) -> Self {
-        self.after = Some(sequence);
-        self
-    }
-
-    /// Sets [`EventQuery::before`].
-    pub fn before(mut self, sequence: u64) -> Self {
-        self.before = Some(sequence);
-        self
-    }
-
-    /// Sets [`EventQuery::since`].
-    pub fn since(mut self, time: Timestamp) -> Self {
-        self.since = Some(time);
-        self
-    }
-
-    /// Sets [`EventQuery::limit`].
-    pub fn limit(mut self, limit: u64) -> Self {
-        self.limit = Some(limit);
-        self
+    stillframe_model::setters! {
+        after: u64,
+        before: u64,
+        since: Timestamp,
+        limit: u64,
     }
 }

@@ -68,22 +68,10 @@ impl RetryPolicy {
         max_delay: Duration::from_secs(300),
     };
 
-    /// Sets [`RetryPolicy::attempts`].
-    pub fn attempts(mut self, attempts: u32) -> Self {
-        self.attempts = attempts;
-        self
-    }
-
-    /// Sets [`RetryPolicy::first_delay`].
-    pub fn first_delay(mut self, delay: Duration) -> Self {
-        self.first_delay = delay;
-        self
-    }
-
-    /// Sets [`RetryPolicy::max_delay`].
-    pub fn max_delay(mut self, delay: Duration) -> Self {
-        self.max_delay = delay;
-        self
+    stillframe_model::setters! {
+        attempts: u32,
+        first_delay: Duration,
+        max_delay: Duration,
     }
 
     /// How long to wait after `failed` attempts in a row; `None`: there is no other.
@@ -115,28 +103,11 @@ impl StepOptions {
         }
     }
 
-    /// Sets [`StepOptions::definition`].
-    pub fn definition(mut self, definition: impl Into<Value>) -> Self {
-        self.definition = definition.into();
-        self
-    }
-
-    /// Sets [`StepOptions::retry`].
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.retry = policy;
-        self
-    }
-
-    /// Sets [`StepOptions::rerun`].
-    pub fn rerun(mut self, rerun: Rerun) -> Self {
-        self.rerun = Some(rerun);
-        self
-    }
-
-    /// Sets [`StepOptions::snapshots`].
-    pub fn snapshots(mut self, snapshots: bool) -> Self {
-        self.snapshots = snapshots;
-        self
+    stillframe_model::setters! {
+        definition: impl Into<Value>,
+        retry: RetryPolicy,
+        rerun: Rerun,
+        snapshots: bool,
     }
 
     /// Tells definitions apart.

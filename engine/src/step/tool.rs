@@ -52,22 +52,10 @@ impl ToolOptions {
         }
     }
 
-    /// Sets [`ToolOptions::read_only`].
-    pub fn read_only(mut self, names: Vec<String>) -> Self {
-        self.read_only = names;
-        self
-    }
-
-    /// Sets [`ToolOptions::timeout`].
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = Some(limit);
-        self
-    }
-
-    /// Sets [`ToolOptions::verify_clean`].
-    pub fn verify_clean(mut self, verify: bool) -> Self {
-        self.verify_clean = verify;
-        self
+    stillframe_model::setters! {
+        read_only: Vec<String>,
+        timeout: Duration,
+        verify_clean: bool,
     }
 
     /// Whether the workspace is captured around the call.
