@@ -1,4 +1,4 @@
-//! The actor through which artifacts are kept.
+//! The actor through which a host keeps artifacts, and everybody opens and removes them.
 
 use std::io::Read;
 

@@ -3,8 +3,9 @@
 use std::io::Read;
 
 use serde_json::json;
-use stillframe_artifact_store::ArtifactKey;
+use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 
+use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::{ArtifactId, RunId, SessionId};
@@ -20,29 +21,26 @@ pub(crate) async fn put(
     content_type: &str,
     content: Box<dyn Read + Send>,
 ) -> Result<ArtifactRecord, Error> {
-    let whose = (session_id, None);
-    let (record, held) = keep(core, whose, key, content_type, content).await?;
+    let key = ArtifactKey::new(key)?;
+    let parts = &core.parts;
+    let state_dir = parts.state_dir.clone();
+    let begin = move || Registering::begin(state_dir.path());
+    let held = parts.blocking.run(begin).await??;
+    let meta = core.put(key, content).await?;
+    let record = record(parts, (session_id, None), meta, content_type);
     let changes = vec![Change::RegisterArtifact(Box::new(record.clone()))];
-    let writer = &core.parts.writer;
-    writer.commit_and_release(changes, Some(held)).await?;
+    parts.writer.commit_and_release(changes, Some(held)).await?;
     Ok(record)
 }
 
-/// Keeps content under `key`, and answers with the record that is to be registered, and what keeps
-/// clean-ups away until it is.
-pub(crate) async fn keep(
-    core: &Core,
+/// The record of what the store has, to be registered.
+pub(super) fn record(
+    parts: &Parts,
     (session_id, run_id): (&SessionId, Option<&RunId>),
-    key: &str,
+    meta: ArtifactMeta,
     content_type: &str,
-    content: Box<dyn Read + Send>,
-) -> Result<(ArtifactRecord, Registering), Error> {
-    let key = ArtifactKey::new(key)?;
-    let state_dir = core.parts.state_dir.clone();
-    let begin = move || Registering::begin(state_dir.path());
-    let held = core.parts.blocking.run(begin).await??;
-    let meta = core.put(key, content).await?;
-    let record = ArtifactRecord {
+) -> ArtifactRecord {
+    ArtifactRecord {
         id: ArtifactId::random(),
         session_id: session_id.clone(),
         run_id: run_id.cloned(),
@@ -50,11 +48,10 @@ pub(crate) async fn keep(
         content_type: content_type.to_owned(),
         byte_size: meta.bytes,
         checksum: meta.blake3.to_string(),
-        storage_backend: core.parts.artifacts.kind().to_owned(),
+        storage_backend: parts.artifacts.kind().to_owned(),
         storage_ref: meta.blake3.to_string(),
         metadata: json!({}),
-        created_at: core.parts.now(),
+        created_at: parts.now(),
         deleted_at: None,
-    };
-    Ok((record, held))
+    }
 }

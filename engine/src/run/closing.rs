@@ -1,10 +1,12 @@
 //! What the engine saw after the work of a run.
 
-use std::fs::File;
+use std::io::{Read, Write};
 
 use serde_json::Value;
+use stillframe_artifact_store::{ArtifactKey, PutOptions};
 use stillframe_backends::{BackendKind, Diff, DiffOptions, Operation, Snapshot};
 
+use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::DiffComputed;
@@ -14,7 +16,7 @@ use crate::id::{RunId, SessionId};
 use crate::records::artifact::ArtifactRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_document::{RunSummary, document};
-use crate::run::artifact;
+use crate::run::{artifact, patch};
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::Registering;
 use crate::workspace::compare;
@@ -60,28 +62,38 @@ pub(crate) async fn diff(
     fence: Option<Change>,
 ) -> Result<(Diff, Option<Error>), Error> {
     let parts = &core.parts;
-    let is_offloaded = opened.options.offload_patches;
-    let shared = parts.clone();
+    let (shared, session, run) = (parts.clone(), session_id.clone(), run_id.clone());
     let compared = move || {
         let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
         options.capture_patch = opened.options.capture_patch;
-        compare::compare(
-            &Operation::unbounded(),
-            &shared,
-            &opened.workspace,
-            &before,
-            &after,
-            &options,
-        )
+        let compare = |out: &mut dyn Write| {
+            let op = Operation::unbounded();
+            compare::compare(
+                &op,
+                &shared,
+                &opened.workspace,
+                &before,
+                &after,
+                &options,
+                out,
+            )
+        };
+        let is_offloaded = opened.options.offload_patches;
+        let is_wanted = |diff: &Diff| diff.has_patch && (diff.patch_truncated || is_offloaded);
+        let stem = format!("{PATCH}{}_{}_", before.reference, after.reference);
+        let keep = |patch: &mut dyn Read| keep(&shared, &stem, (&session, &run), patch);
+        patch::offloaded(options.max_patch_bytes, compare, is_wanted, keep)
     };
-    let (mut diff, patch) = parts.blocking.run(compared).await??;
+    let (mut diff, kept) = parts.blocking.run(compared).await??;
     let (mut record, mut held, mut problem) = (None, None, None);
-    if let Some(patch) = patch.filter(|_| diff.has_patch && (diff.patch_truncated || is_offloaded))
-    {
-        match offload(core, &mut diff, patch, (session_id, run_id)).await {
-            Ok(kept) => (record, held) = kept.unzip(),
-            Err(e) => problem = Some(e),
+    match kept {
+        Some(Ok((key, kept))) => {
+            diff.patch = None;
+            diff.patch_ref = Some(key);
+            (record, held) = kept.unzip();
         }
+        Some(Err(e)) => problem = Some(e),
+        None => {}
     }
     let said = DiffComputed {
         files_changed: diff.files_changed,
@@ -99,37 +111,32 @@ pub(crate) async fn diff(
     Ok((diff, problem))
 }
 
-/// Keeps the whole patch as an artifact, and answers with the record that is to be registered;
-/// `None`: there is one.
-async fn offload(
-    core: &Core,
-    diff: &mut Diff,
-    patch: File,
+/// Keeps the whole patch as an artifact, and answers with its key and with the record that is to be
+/// registered; `None`: there is one. Blocks.
+fn keep(
+    parts: &Parts,
+    stem: &str,
     (session_id, run_id): (&SessionId, &RunId),
-) -> Result<Option<(ArtifactRecord, Registering)>, Error> {
-    let stem = format!("{PATCH}{}_{}_", diff.from_ref, diff.to_ref);
-    let asked = session_id.clone();
-    let known = core
-        .parts
+    patch: &mut dyn Read,
+) -> Result<(String, Option<(ArtifactRecord, Registering)>), Error> {
+    let known = parts
         .reader
-        .read(move |store| store.artifacts(Some(&asked)))
-        .await?;
+        .read_blocking(|store| store.artifacts(Some(session_id)))?;
     // The engine that compared these two before died before it had written how the run ended.
     let known = known
         .into_iter()
-        .find(|of| of.run_id.as_ref() == Some(run_id) && of.key.starts_with(&stem));
+        .find(|of| of.run_id.as_ref() == Some(run_id) && of.key.starts_with(stem));
     if let Some(known) = known {
-        diff.patch = None;
-        diff.patch_ref = Some(known.key);
-        return Ok(None);
+        return Ok((known.key, None));
     }
     let digits = uuid::Uuid::new_v4().simple();
-    let key = format!("{stem}{digits}");
+    let key = ArtifactKey::new(format!("{stem}{digits}"))?;
+    let held = Registering::begin(parts.state_dir.path())?;
+    let store = parts.artifacts.store()?;
+    let meta = store.put(&key, patch, &PutOptions::default())?;
     let whose = (session_id, Some(run_id));
-    let kept = artifact::keep(core, whose, &key, "text/x-patch", Box::new(patch)).await?;
-    diff.patch = None;
-    diff.patch_ref = Some(key);
-    Ok(Some(kept))
+    let record = artifact::record(parts, whose, meta, "text/x-patch");
+    Ok((key.into(), Some((record, held))))
 }
 
 /// How the key of a patch begins.

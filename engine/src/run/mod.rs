@@ -11,6 +11,7 @@ pub(crate) mod execute;
 pub(crate) mod heartbeat;
 pub(crate) mod lock;
 pub(crate) mod owner;
+mod patch;
 pub(crate) mod recorded;
 pub(crate) mod settle;
 pub(crate) mod stored;

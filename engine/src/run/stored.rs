@@ -1,5 +1,7 @@
 //! The answer of a run that has ended or waits, from what is on record.
 
+use std::io;
+
 use stillframe_backends::{DiffOptions, Operation, Snapshot, SnapshotId};
 
 use crate::actors::Parts;
@@ -48,9 +50,9 @@ pub(crate) fn stored(
                 before,
                 after,
                 &options,
+                &mut io::sink(),
             )
             .ok()
-            .map(|(diff, _)| diff)
         }
         _ => None,
     };

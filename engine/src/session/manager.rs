@@ -503,7 +503,7 @@ async fn diff(
         let compared = core
             .parts
             .blocking
-            .run(move || compare::compare(&op, &parts, &workspace, &from, &to, &options))
+            .run(move || compare::with_patch(&op, &parts, &workspace, &from, &to, &options))
             .await??;
         let (diff, patch) = compared;
         return Ok(DiffOutcome { diff, patch });
@@ -530,7 +530,7 @@ async fn diff(
             capture.max_untracked_file_bytes = bytes;
         }
         let now = backend.snapshot(&op, locked, &capture)?;
-        let compared = compare::compare(
+        let compared = compare::with_patch(
             &op,
             &parts,
             &now_workspace,

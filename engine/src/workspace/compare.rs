@@ -9,8 +9,7 @@ use crate::actors::Parts;
 use crate::error::Error;
 use crate::workspace::backends::backend_of;
 
-/// Compares two snapshots. The whole patch, if one is asked for, is in a file without a name, which
-/// is at its start.
+/// Compares two snapshots, and writes the whole patch to `out`, if one is asked for.
 pub(crate) fn compare(
     op: &Operation,
     parts: &Parts,
@@ -18,7 +17,8 @@ pub(crate) fn compare(
     from: &Snapshot,
     to: &Snapshot,
     options: &DiffOptions,
-) -> Result<(Diff, Option<File>), Error> {
+    out: &mut dyn Write,
+) -> Result<Diff, Error> {
     if options.max_patch_bytes == 0 {
         return Err(Error::invalid_options("max_patch_bytes must not be zero"));
     }
@@ -26,13 +26,24 @@ pub(crate) fn compare(
         return Err(stillframe_backends::DiffError::DifferentBackends.into());
     }
     let backend = backend_of(parts, from.backend)?;
+    Ok(backend.diff(op, workspace, from, to, options, out)?)
+}
+
+/// As [`compare`]. The whole patch, if one is asked for, is in a file without a name, which is at
+/// its start.
+pub(crate) fn with_patch(
+    op: &Operation,
+    parts: &Parts,
+    workspace: &Workspace,
+    from: &Snapshot,
+    to: &Snapshot,
+    options: &DiffOptions,
+) -> Result<(Diff, Option<File>), Error> {
+    let compare = |out: &mut dyn Write| compare(op, parts, workspace, from, to, options, out);
     if !options.capture_patch {
-        let diff = backend.diff(op, workspace, from, to, options, &mut io::sink())?;
-        return Ok((diff, None));
+        return Ok((compare(&mut io::sink())?, None));
     }
-    let (diff, patch) = spooled(parts, |out| {
-        Ok(backend.diff(op, workspace, from, to, options, out)?)
-    })?;
+    let (diff, patch) = spooled(parts, compare)?;
     let lacks_patch = !diff.has_patch && diff.files_changed > 0;
     Ok((diff, (!lacks_patch).then_some(patch)))
 }

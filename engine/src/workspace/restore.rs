@@ -1,5 +1,7 @@
 //! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
 
+use std::io;
+
 use stillframe_backends::ref_commands::is_symbolic;
 use stillframe_backends::{
     Backend, DiffOptions, Label, LockedWorkspace, Operation, RefChange, RepositoryRestore,
@@ -171,7 +173,8 @@ fn refs_changed(
 ) -> Result<Vec<RefChange>, Error> {
     let mut options = DiffOptions::default();
     options.max_compared_bytes = 0;
-    let (diff, _) = compare::compare(op, parts, workspace, before, to, &options)?;
+    let out = &mut io::sink();
+    let diff = compare::compare(op, parts, workspace, before, to, &options, out)?;
     let others = diff.refs.into_iter().filter(|change| change.name != "HEAD");
     Ok(others.collect())
 }

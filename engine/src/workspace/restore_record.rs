@@ -2,6 +2,7 @@
 //! tell.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use stillframe_backends::{
     DiffOptions, Label, LockedWorkspace, Operation, Owner, Recovery, RelPath, SkipReason, Snapshot,
@@ -207,13 +208,14 @@ pub(crate) fn differing(
 ) -> Result<BTreeSet<RelPath>, Error> {
     let mut options = DiffOptions::default();
     options.capture_patch = false;
-    let (diff, _) = compare::compare(
+    let diff = compare::compare(
         &Operation::unbounded(),
         parts,
         workspace,
         from,
         to,
         &options,
+        &mut io::sink(),
     )?;
     let modes = diff.permissions_changed.into_iter().map(|mode| mode.path);
     let directories = diff.directories_added.into_iter();

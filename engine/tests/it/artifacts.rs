@@ -1,15 +1,22 @@
 //! Artifacts of the host's own.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stillframe::events::EventType;
 use stillframe::options::GcOptions;
 use stillframe::{Engine, ErrorKind, Event, RunOptions, WorkspaceOptions};
-use stillframe_artifact_store::{ArtifactKey, ArtifactStore, FileStore, MemoryStore, PutOptions};
+use stillframe_artifact_store::{
+    ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, FileStore, GetError,
+    MemoryStore, PutError, PutOptions, StoreError,
+};
 
-use crate::support::{Gate, HeldUpStore, Host, eventually, on_a_runtime, wait_for, writes};
+use crate::support::{
+    Gate, HeldUpStore, Host, completed, eventually, on_a_runtime, wait_for, writes,
+};
 
 async fn text(engine: &Engine, key: &str) -> String {
     let mut text = String::new();
@@ -102,8 +109,16 @@ async fn with_store(host: &Host, store: Arc<dyn ArtifactStore>) -> Engine {
 /// Begins a run whose patch goes to the store of artifacts, and waits until it stands before the
 /// gate there.
 async fn held_up_run(host: &Host, engine: Engine, is_there: std::sync::mpsc::Receiver<()>) {
-    let session = engine.session("s").await.unwrap();
     let workspace = host.workspace().offload_patches(true);
+    held_up_run_in(workspace, engine, is_there).await;
+}
+
+async fn held_up_run_in(
+    workspace: WorkspaceOptions,
+    engine: Engine,
+    is_there: std::sync::mpsc::Receiver<()>,
+) {
+    let session = engine.session("s").await.unwrap();
     let options = RunOptions::new("x").workspace(workspace);
     tokio::spawn(async move {
         let _engine = engine;
@@ -206,4 +221,91 @@ async fn the_engines_own_store_is_compared_with_the_log_too() {
     assert_eq!(gone.artifacts_removed, [key]);
     assert_eq!(gone.freed_bytes, 7);
     assert_eq!(keys(&store), [""; 0]);
+}
+
+/// How many files without a name this process has open in `directory`.
+fn nameless_files_in(directory: &Path) -> usize {
+    let directory = directory.canonicalize().unwrap();
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    let names = open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+    let is_one = |name: &PathBuf| {
+        name.starts_with(&directory) && name.as_os_str().as_bytes().ends_with(b" (deleted)")
+    };
+    names.filter(is_one).count()
+}
+
+// It was written to a temporary file first, and read from there into the store.
+#[test]
+fn a_patch_that_goes_to_the_store_is_in_no_other_file() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let inner = store.inner.clone();
+    on_a_runtime(async {
+        let engine = with_store(&host, store).await;
+        let workspace = host.workspace().max_patch_bytes(4);
+        held_up_run_in(workspace, engine.clone(), is_there).await;
+        assert_eq!(keys(&*inner).len(), 1, "the store has it");
+        assert_eq!(nameless_files_in(&host.state()), 0);
+        let _file = tempfile::tempfile_in(host.state()).unwrap();
+        assert_eq!(nameless_files_in(&host.state()), 1, "one would be seen");
+        open.send(()).unwrap();
+        let named = || async { !engine.artifacts(None).await.unwrap().is_empty() };
+        eventually("the log names it", named).await;
+    });
+}
+
+/// A store that reads the beginning of what is put, and fails.
+struct HalfwayStore(MemoryStore);
+
+impl ArtifactStore for HalfwayStore {
+    fn put(
+        &self,
+        key: &ArtifactKey,
+        content: &mut dyn Read,
+        _: &PutOptions,
+    ) -> Result<ArtifactMeta, PutError> {
+        content.read_exact(&mut [0; 8]).unwrap();
+        Err(PutError::Content {
+            key: key.clone(),
+            source: std::io::Error::other("the store is broken"),
+        })
+    }
+
+    fn get(&self, key: &ArtifactKey) -> Result<Box<dyn Read + Send>, GetError> {
+        self.0.get(key)
+    }
+
+    fn delete(&self, key: &ArtifactKey) -> Result<(), DeleteError> {
+        self.0.delete(key)
+    }
+
+    fn exists(&self, key: &ArtifactKey) -> Result<bool, StoreError> {
+        self.0.exists(key)
+    }
+
+    fn list(&self) -> Result<ArtifactList, StoreError> {
+        self.0.list()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_half_way_costs_a_run_its_patch_and_nothing_else() {
+    let host = Host::new();
+    let store = Arc::new(HalfwayStore(MemoryStore::new()));
+    let engine = with_store(&host, store).await;
+    let session = engine.session("s").await.unwrap();
+    // Longer than all that may wait for the store.
+    let long: &'static str = "0123456789\n".repeat(300_000).leak();
+    let workspace = host.workspace().max_patch_bytes(64);
+    let options = RunOptions::new("x").workspace(workspace);
+    let outcome = session.execute_run(options, writes("new", long)).await;
+    let outcome = outcome.unwrap();
+    completed(&outcome);
+    let told = outcome.workspace.error.unwrap();
+    assert_eq!(told.kind.as_deref(), Some("Unreadable"), "{told:?}");
+    let diff = outcome.workspace.diff.unwrap();
+    assert!(diff.patch_truncated && diff.patch_bytes.unwrap() > 3_000_000);
+    assert_eq!((diff.files_changed, diff.patch_ref), (1, None));
+    assert_eq!(engine.artifacts(None).await.unwrap(), []);
 }
