@@ -65,6 +65,7 @@ mod capture_faults;
 mod capture_rules;
 mod commit;
 mod content_hash;
+mod description;
 mod detect;
 mod diff;
 #[cfg(any(test, feature = "fuzzing"))]

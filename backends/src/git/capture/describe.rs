@@ -7,10 +7,10 @@ use super::build::Built;
 use super::walk::Seen;
 use super::{Request, Setting};
 use crate::coverage::Coverage;
+use crate::description;
 use crate::git::compare::WithNew;
-use crate::git::{ObjectId, nested, submodules};
-use crate::hard_links;
-use crate::record::{GitState, RECORD_VERSION, Record};
+use crate::git::{ObjectId, submodules};
+use crate::record::{GitState, Record};
 use crate::snapshot::{BackendKind, Snapshot};
 use crate::snapshot_error::SnapshotError;
 use crate::worktree::memory::Scope;
@@ -29,25 +29,16 @@ impl Setting<'_> {
         let Request {
             workspace, options, ..
         } = self.request;
-        let mut snapshot = Snapshot::new(
-            options.id.clone(),
-            BackendKind::Git,
-            workspace.disk_path().to_owned(),
-            String::new(),
-            options.label.clone(),
-            options.captured_at,
-        );
-        snapshot.tree = Some(built.trees.root.to_string());
-        self.request.op.check()?;
         let omissions = seen.walked.omissions.values().chain(&built.left_out);
-        snapshot.omissions = Coverage::new(omissions.cloned().collect());
-        snapshot.nested_repositories = nested::look_at(
+        let mut snapshot = description::snapshot(
             self.request.op,
-            self.root,
-            workspace.memory(),
-            snapshot.omissions(),
+            (workspace, self.root),
+            options,
+            BackendKind::Git,
+            Coverage::new(omissions.cloned().collect()),
+            &mut seen.walked,
         )?;
-        hard_links::note(&mut snapshot, std::mem::take(&mut seen.walked.links));
+        snapshot.tree = Some(built.trees.root.to_string());
         let metadata = &mut snapshot.metadata;
         if let Some(git) = &around.state {
             metadata.head_ref = git.head.commit().map(|id| id.to_string());
@@ -57,8 +48,6 @@ impl Setting<'_> {
         metadata.history = around.refs.history.summary.clone();
         metadata.warnings.append(&mut seen.warnings);
         metadata.warnings.extend(around.operation.warning.clone());
-        metadata.files_hashed = seen.walked.files_hashed;
-        metadata.bytes_read = seen.walked.bytes_read;
         Ok(snapshot)
     }
 
@@ -98,7 +87,7 @@ impl Setting<'_> {
     /// The record, once it is counted what there is.
     pub(super) fn record(
         &self,
-        mut snapshot: Snapshot,
+        snapshot: Snapshot,
         git: Option<GitState>,
         tally: &Tally,
         started: Instant,
@@ -111,20 +100,9 @@ impl Setting<'_> {
                 actual: tally.files(),
             });
         }
-        snapshot.metadata.files = tally.files();
-        snapshot.metadata.duration_ms =
-            u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(Record {
-            version: RECORD_VERSION,
-            snapshot,
-            empty_directories: tally.empty_directories(),
-            modes: tally.modes(),
-            ignore: options.ignore.clone(),
-            include: options.include.clone(),
-            max_untracked_file_bytes: Some(options.max_untracked_file_bytes),
-            has_content: true,
-            git,
-        })
+        Ok(description::record(
+            snapshot, options, tally, true, git, started,
+        ))
     }
 }
 
