@@ -39,6 +39,8 @@ mod file;
 mod gc;
 mod key;
 mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::io::Read;
 

@@ -7,17 +7,16 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use stillframe_artifact_store::testing::{TestArtifactStore as _, get, key, noise, put};
 use stillframe_artifact_store::{
     ArtifactStore as _, ErrorKind, FileStore, GcOutcome, GetError, MemoryStore, OpenError,
-    PutOptions,
+    PutOptions, artifact_store_contract,
 };
 use stillframe_tests::capability::{self, Capability};
-use stillframe_tests::contract::artifact_store::{
-    TestArtifactStore as _, TestFileStore, contract, get, key, noise, put,
-};
+use stillframe_tests::contract::artifact_store::TestFileStore;
 
-contract!(file, TestFileStore::new());
-contract!(memory, MemoryStore::new());
+artifact_store_contract!(file, TestFileStore::new());
+artifact_store_contract!(memory, MemoryStore::new());
 
 /// Every path below `root` with its permission bits and, for files, its content.
 fn view(root: &Path) -> BTreeMap<PathBuf, String> {
