@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
-use sha1_checked::Sha1;
 
 use crate::tree::ContentId;
 
@@ -43,36 +42,30 @@ impl ObjectKind {
 pub struct Collision;
 
 /// Hashes an object as it is read. Collision attacks are detected, as git does.
-pub struct ObjectHasher(Sha1);
+pub struct ObjectHasher(sha1dc::Hasher);
 
 impl ObjectHasher {
     /// For an object of `size` bytes.
     pub fn new(kind: ObjectKind, size: u64) -> Self {
-        use sha1_checked::Digest as _;
-        let mut hasher = Sha1::new();
-        hasher.update(format!("{} {size}\0", kind.as_str()));
+        let mut hasher = sha1dc::Hasher::new();
+        hasher.update(format!("{} {size}\0", kind.as_str()).as_bytes());
         Self(hasher)
     }
 
     /// Takes the next bytes of the content.
     pub fn update(&mut self, bytes: &[u8]) {
-        use sha1_checked::Digest as _;
         self.0.update(bytes);
     }
 
     /// The id, unless the content is one half of an attack on SHA-1.
     pub fn finish(self) -> Result<ObjectId, Collision> {
-        let result = self.0.try_finalize();
-        if result.has_collision() {
-            Err(Collision)
-        } else {
-            Ok(ObjectId((*result.hash()).into()))
-        }
+        let digest = self.0.finalize().map_err(|_| Collision)?;
+        Ok(ObjectId(digest.to_bytes()))
     }
 }
 
-/// Hashes an object in a quarter of the time of [`ObjectHasher`], without a look for attacks: to
-/// compare with an id that was made with one.
+/// Hashes an object in three quarters of the time of [`ObjectHasher`], without a look for attacks:
+/// to compare with an id that was made with one.
 pub struct TrustingHasher(sha1::Sha1);
 
 impl TrustingHasher {
@@ -179,5 +172,70 @@ pub fn sha1(id: &ContentId) -> Option<ObjectId> {
     match id {
         ContentId::Sha1(bytes) => Some(ObjectId(*bytes)),
         ContentId::Blake3(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::test_repository::TestRepository;
+
+    /// How both files of shattered.io begin; the second has other bits in the last 128 bytes.
+    const SHATTERED: &str = "\
+        255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f\
+        4865696768742033203020522f547970652034203020522f537562747970652035203020522f4669\
+        6c7465722036203020522f436f6c6f7253706163652037203020522f4c656e677468203820302052\
+        2f42697473506572436f6d706f6e656e7420383e3e0a73747265616d0affd8fffe00245348412d31\
+        20697320646561642121212121852fec092339759c39b1a1c63c4c97e1fffe017346dc9166b67e11\
+        8f029ab621b2560ff9ca67cca8c7f85ba84c79030c2b3de218f86db3a90901d5df45c14f26fedfb3\
+        dc38e96ac22fe7bd728f0e45bce046d23c570feb141398bb552ef5a0a82be331fea48037b8b5d71f\
+        0e332edf93ac3500eb4ddc0decc1a864790c782c76215660dd309791d06bd0af3f98cda4bc4629b1";
+
+    #[test]
+    fn a_collision_is_found_wherever_its_blocks_are_split() {
+        let bytes = HEXLOWER.decode(SHATTERED.as_bytes()).unwrap();
+        // An object has its header before it, with which nobody has made a collision yet.
+        for piece in [1, 63, 64, 100, 320] {
+            let mut hasher = ObjectHasher(sha1dc::Hasher::new());
+            bytes.chunks(piece).for_each(|piece| hasher.update(piece));
+            assert_eq!(hasher.finish(), Err(Collision), "pieces of {piece}");
+            let mut hasher = ObjectHasher(sha1dc::Hasher::new());
+            bytes[..256]
+                .chunks(piece)
+                .for_each(|piece| hasher.update(piece));
+            assert!(hasher.finish().is_ok(), "half of its blocks are none");
+        }
+    }
+
+    #[test]
+    fn an_id_is_gits() {
+        let repository = TestRepository::new();
+        let mut content = Vec::new();
+        for length in [0_u32, 1, 54, 55, 56, 57, 63, 64, 65, 1000, 200_000] {
+            while content.len() < length as usize {
+                writeln!(content, "{}", content.len()).unwrap();
+            }
+            content.truncate(length as usize);
+            repository.write("content", &content);
+            let id = ObjectId::of(ObjectKind::Blob, &content).unwrap();
+            let git = repository.git(&["hash-object", "--no-filters", "content"]);
+            assert_eq!(id.to_string(), git, "{length} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_hashers_agree_whatever_the_pieces(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..8),
+        ) {
+            let whole = pieces.concat();
+            let mut hasher = ObjectHasher::new(ObjectKind::Tree, whole.len() as u64);
+            pieces.iter().for_each(|piece| hasher.update(piece));
+            prop_assert_eq!(hasher.finish(), Ok(ObjectId::of_trusted(ObjectKind::Tree, &whole)));
+        }
     }
 }
