@@ -218,7 +218,12 @@ impl Scanner<'_> {
             let byte = self.next();
             match byte {
                 b'\n' if is_quoted => return None,
-                b'\n' => return Some(value),
+                b'\n' => {
+                    // To git a value is a string of C's, which a NUL ends.
+                    let end = value.iter().position(|byte| *byte == 0);
+                    value.truncate(end.unwrap_or(value.len()));
+                    return Some(value);
+                }
                 _ if is_comment => continue,
                 _ if is_blank(byte) && !is_quoted => {
                     if !value.is_empty() {
@@ -249,8 +254,9 @@ impl Scanner<'_> {
     }
 }
 
+/// What `isspace` is true of in git, which has its own: vertical tabs and form feeds are none.
 fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c)
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 fn is_key(byte: u8) -> bool {
@@ -394,15 +400,18 @@ mod tests {
     fn as_git_prints(config: &Config) -> Vec<u8> {
         let mut out = Vec::new();
         for value in &config.values {
+            let mut name = Vec::new();
             if !value.section.is_empty() {
-                out.extend(value.section.as_bytes());
-                out.push(b'.');
+                name.extend(value.section.as_bytes());
+                name.push(b'.');
             }
             if let Some(subsection) = &value.subsection {
-                out.extend(subsection);
-                out.push(b'.');
+                name.extend(subsection);
+                name.push(b'.');
             }
-            out.extend(value.key.as_bytes());
+            name.extend(value.key.as_bytes());
+            // It prints what it takes for a string of C's.
+            out.extend(name.split(|byte| *byte == 0).next().unwrap());
             if let Some(value) = &value.value {
                 out.push(b'\n');
                 out.extend(value);
@@ -481,7 +490,25 @@ mod tests {
         assert_eq!(Config::parse(b"[a]\nk = v\n\n?\n"), Err(BadLine(4)));
     }
 
+    /// What configuration is made of, whole lines among it: chance makes none that git would take.
+    const PIECES: &str = "[a]\n/[a]\n/[a \"b\"]\n/[a.B]/k=v\n/\nk = /\nk = /k/\n/\n/\r\n/\\\n/\\n/\\/\"/\"/ / \
+        /\t/\r/\u{b}/\u{c}/\0/#/;/=/[/]/./-/_/1/\u{e9}/\u{feff}";
+
+    thread_local! {
+        static GIT: TestRepository = TestRepository::empty();
+    }
+
     proptest! {
+        #[test]
+        fn configuration_made_at_random_is_read_as_git_reads_it(
+            pieces in prop::collection::vec(prop::sample::select(Vec::from_iter(PIECES.split('/'))), 0..24),
+        ) {
+            let text = pieces.concat();
+            let ours = Config::parse(text.as_bytes()).ok();
+            let ours = ours.as_ref().map(as_git_prints);
+            prop_assert_eq!(ours, GIT.with(|git| git_prints(git, text.as_bytes())));
+        }
+
         #[test]
         fn no_text_is_too_much(text in "[\\[\\]\"\\\\ab.=#; \n\r\t]{0,60}") {
             let _ = Config::parse(text.as_bytes());
