@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <root>/format.json            the version of this layout; published last when a store is made
-//!        lock                   locked by whoever changes the store; names its last holder
+//!        lock                   locked while the store is changed; names its last holder
 //!        staging/<random>       on its way to a place below; locked while somebody is at work on it
 //!        keys/ab/<key>.json     the record of a key: its text, and length and digest of the content
 //!        blobs/ab/<digest>      content, once for all keys that have the same
@@ -10,11 +10,11 @@
 //! ```
 //!
 //! `<key>` is the blake3 of the key's text, `<digest>` that of the content, `ab` the first two of
-//! its 64 digits. Nothing else ever becomes a name, so a key cannot lead anywhere.
+//! its 64 digits. No other text becomes a file name, so no key can point outside of the store.
 //!
-//! A claim is on disk before the record that it stands for, and stays until after that record is
-//! gone. So the claims beside a blob name every record that can lead to it, and whether a blob is
-//! still needed is decided by reading those few, not all of them.
+//! A claim is written before its record, and removed after its record. So the claims beside a blob
+//! name every record that can use the blob. To decide whether a blob is still needed, the store
+//! reads only these records.
 
 mod content;
 mod disk;

@@ -1,4 +1,4 @@
-//! Content kept for a host: patches, transcripts, whatever is too large for a row of a log.
+//! A store for content that is too large for a row of a log: patches, transcripts and the like.
 //!
 //! An artifact is a sequence of bytes under a [key](ArtifactKey). It is stored whole or not at
 //! all, is durable once [`put`](ArtifactStore::put) has answered, and is compared with its blake3
@@ -26,9 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every call blocks, and no runtime is needed. What it is not for: secrets (nothing is
-//! encrypted), searching (a key is looked up whole), and keeping a history (a second put of a key
-//! replaces the first).
+//! Every call blocks, and no runtime is needed. The store does not encrypt, so it is not for
+//! secrets. It finds content only by the whole key, and keeps no history: a second put of a key
+//! replaces the first.
 
 #[macro_use(seeded_bug)]
 extern crate stillframe_disk;

@@ -1,4 +1,4 @@
-//! How objects that the user's repository has come into a store.
+//! How a store takes objects from the user's repository: hard links, reflinks or copies.
 
 /// How objects that the user's repository already has come into the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

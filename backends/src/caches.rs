@@ -1,8 +1,8 @@
-//! The files of a store that are caches: whoever finds none, or one that is damaged, looks, reads
-//! or searches instead.
+//! The files of a store that are caches. If one is missing or damaged, the store computes its
+//! content again.
 //!
-//! They are not synced, and any of them may be lost or damaged without harm. What is in them:
-//! `docs/format.md`.
+//! They are not synced, and any of them may be lost or damaged without harm. `docs/format.md`
+//! describes them.
 
 /// The stat cache of the git backend: an index of git's, by which a capture knows which files it
 /// need not read.

@@ -1,4 +1,4 @@
-//! Captures in which a call fails, and the order in which a capture makes its calls. For tests.
+//! Tests: captures in which a call fails, and the order of a capture's calls.
 
 use std::collections::BTreeSet;
 use std::fs;

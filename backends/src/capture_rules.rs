@@ -1,4 +1,4 @@
-//! What decided which paths a snapshot has, as it is stored with the snapshot.
+//! The rules that decided which paths a snapshot has, as stored with the snapshot.
 
 use crate::host_rules::IgnoreOptions;
 use crate::path::RelPath;

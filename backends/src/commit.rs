@@ -1,9 +1,8 @@
-//! Commits that are made in the user's repository: what is asked for, what is going to be done,
-//! what came of it.
+//! Commits in the user's repository: the request, the intent and the result.
 //!
-//! A commit is an intent first: a value that names every byte of it. Whoever carries the intent
-//! out, and however often, makes the same commit, so that a crash between two steps leaves nothing
-//! to guess.
+//! A commit is first an intent: a value that determines every byte of the commit. Carrying the
+//! intent out always gives the same commit, whichever process does it and however often. So a crash
+//! between two steps leaves no doubt about what to do.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

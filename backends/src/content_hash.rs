@@ -1,4 +1,4 @@
-//! The hashes by which content has its ids: git's of a blob, and blake3.
+//! The hashes that give content its ids: git's hash of a blob, and blake3.
 
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::tree::ContentId;

@@ -1,4 +1,4 @@
-//! Two snapshots compared.
+//! Comparing two snapshots.
 
 pub(crate) mod beside;
 mod file;

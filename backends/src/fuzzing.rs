@@ -1,9 +1,8 @@
-//! Every decoder as a function of bytes that may be anything, and what must be true of each
-//! whatever they are: for `cargo fuzz`, for `torture -- decode`, and for a test that runs with the
-//! others.
+//! Fuzz targets: every decoder as a function of arbitrary bytes, with the properties that must hold
+//! for any input. They are used by `cargo fuzz`, by `torture -- decode`, and by a normal test.
 //!
-//! A target panics if something is not true. Nothing of this is in a program that anybody uses: it
-//! is there with the feature `fuzzing`, and for tests.
+//! A target panics if a property does not hold. This module exists only with the feature `fuzzing`
+//! and in tests.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! What a look at a store tells of the snapshots in it.
+//! A summary of the snapshots in a store.
 
 use crate::problem::Problem;
 use crate::snapshot::SnapshotId;

@@ -1,4 +1,4 @@
-//! What the host asks a capture to leave alone, beside what git ignores.
+//! The host's own ignore rules, in addition to git's.
 //!
 //! Nothing here reads a file.
 

@@ -1,4 +1,4 @@
-//! What a backend keeps open between two operations on a workspace.
+//! The state that a backend keeps open between two operations on a workspace.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -1,12 +1,12 @@
-//! Snapshots of a directory, taken and put back without anybody noticing: the blocking half of
-//! Stillframe, for tools that need no runtime.
+//! Taking and restoring snapshots of a directory: the blocking half of Stillframe, for tools that
+//! need no async runtime.
 //!
 //! A [`Workspace`] is a directory; its lock is a value, [`LockedWorkspace`]. A [`Backend`] captures
-//! it as a [`Snapshot`]: [`detect`] chooses the one that keeps git's objects in a repository of its
-//! own, or the one that keeps a list of blake3 digests for directories without git. Two snapshots
-//! make a [`Diff`], and a restore goes back to one of them, after a guard has captured what it is
-//! about to replace. What a snapshot does not hold is named in its [`Coverage`], and a restore
-//! never touches it.
+//! it as a [`Snapshot`]: [`detect`] chooses one of two: the backend that stores git objects in a
+//! private repository, or, for directories without git, the one that stores a list of blake3
+//! digests. Two snapshots are compared to a [`Diff`]. A restore restores one of them, after a guard
+//! snapshot has captured what the restore is about to replace. The [`Coverage`] of a snapshot names
+//! the paths that it does not have; a restore never touches these.
 //!
 //! ```
 //! use std::{fs, io, time::Duration};
@@ -42,9 +42,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It runs nothing: no hook, filter or helper of a repository, no program of a workspace, and no
-//! network. It keeps no log, starts no runs and decides on no retention: the crate `stillframe`
-//! does. It is for Unix, where a path is bytes.
+//! This crate runs no hook, filter or helper of a repository and no program of a workspace, and
+//! uses no network. It has no log, no runs and no retention; the crate `stillframe` has them. It is
+//! for Unix, where a path is bytes.
 
 #![cfg_attr(
     test,

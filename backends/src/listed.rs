@@ -1,4 +1,4 @@
-//! What a snapshot has, as a list.
+//! The entries of a snapshot as a list.
 
 use crate::path::RelPath;
 use crate::record::Record;

@@ -1,4 +1,4 @@
-//! Whose a snapshot is.
+//! The owner of a snapshot: its session and run.
 
 /// Whose a snapshot is: it becomes part of the ref's name.
 ///

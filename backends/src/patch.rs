@@ -1,14 +1,14 @@
 //! Unified patches that git applies.
 //!
 //! The format is git's own (`Documentation/diff-generate-patch`, and for what its reader accepts,
-//! `apply.c`). `git apply --binary`, with or without `--index`, makes the earlier tree into
-//! exactly the later one, as long as git converts no line endings on the way: attributes such as
-//! `text` and `eol` are obeyed by `git apply`, and no patch can tell it not to.
+//! `apply.c`). `git apply --binary`, with or without `--index`, turns the earlier tree into exactly
+//! the later one, unless git converts line endings: `git apply` obeys attributes such as `text` and
+//! `eol`, and a patch cannot change that.
 //!
-//! A patch of several paths is their sections one after the other, **in the order of the paths'
-//! bytes**. A file that becomes a directory, or the reverse, needs no other order: `git apply`
-//! checks all sections first, then removes everything that goes, then makes what comes. It reads
-//! no patch above 1023 MiB.
+//! A patch of several paths has one section for each, **in the order of the paths' bytes**. A file
+//! that becomes a directory, or the reverse, needs no other order: `git apply` first checks all
+//! sections, then removes all deleted files, then creates new ones. It reads no patch above 1023
+//! MiB.
 
 use std::io::{self, Write};
 use std::ops::Range;

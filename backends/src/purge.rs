@@ -1,10 +1,10 @@
-//! Content that was purged: what to purge, and the list of what was.
+//! Purging content: the targets of a purge, and the list of purged content.
 //!
-//! A purge takes the bytes of some content out of a store and leaves everything that names them:
-//! trees, manifests, records, and so the ids of snapshots. `purged` beside the stores of a
-//! workspace lists the ids, and is durable before anything is removed. Whoever meets an id in it
-//! knows that its bytes are gone on purpose: a reader does without them, and a capture does not
-//! take them again.
+//! A purge removes the bytes of some content from a store, and leaves everything that names the
+//! content: trees, manifests, records, and so the ids of snapshots. The file `purged` beside the
+//! stores of a workspace lists the ids, and is durable before anything is removed. An id on that
+//! list means that its bytes were removed on purpose: a reader leaves them out, and a capture does
+//! not store them again.
 
 pub(crate) mod displaced;
 

@@ -1,4 +1,4 @@
-//! Purges in which a call fails, or before which the process dies. For tests.
+//! Tests: purges in which a call fails, or in which the process dies before a call.
 
 use std::collections::BTreeSet;
 use std::fs;

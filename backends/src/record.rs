@@ -1,4 +1,4 @@
-//! What the store keeps of a snapshot beside its content: one JSON document for each.
+//! The record of a snapshot: a JSON document that the store has beside the content.
 
 use std::collections::BTreeMap;
 

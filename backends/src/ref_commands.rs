@@ -1,9 +1,9 @@
-//! Commands that change a ref, for whoever wants to type them: each does its work only where the
-//! ref is as it was found.
+//! Shell commands that change a ref, for messages to people. Each does its work only if the ref did
+//! not change meanwhile.
 //!
-//! `git` calls git, such as `git -C DIR`. What a ref says is the id of an object in hexadecimal, or
-//! the full name of the ref that it leads to. What has become a symbolic ref since leads no command
-//! to another ref.
+//! `git` is the call of git, such as `git -C DIR`. The value of a ref is the hexadecimal id of an
+//! object, or the full name of the ref that a symbolic ref leads to. If a ref has become symbolic
+//! since, no command changes the ref that it leads to.
 
 use crate::shell::shell_word;
 

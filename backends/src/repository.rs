@@ -1,4 +1,4 @@
-//! The port beside [`Backend`](crate::Backend): what only a workspace that is a work tree of git's can do.
+//! The port beside [`Backend`](crate::Backend): operations that only a git work tree supports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Words for a shell, in commands that people are told.
+//! Quoting words for a shell, in commands that messages show.
 
 use crate::path::printable_bytes;
 

@@ -1,4 +1,4 @@
-//! Operations that are told to stop at every look that they take at whether they should. For tests.
+//! Tests: operations that are cancelled at each of their checks for a cancellation.
 
 use std::collections::BTreeMap;
 use std::io;

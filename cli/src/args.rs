@@ -1,4 +1,4 @@
-//! What can be typed, and the help that explains it. What it means is in `request.rs`.
+//! The arguments of the command line and their help. `request.rs` decides what they mean.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

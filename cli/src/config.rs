@@ -1,7 +1,7 @@
-//! What a user sets once, in `config.toml`: for every workspace, or for one of them.
+//! The user's configuration, `config.toml`: settings for every workspace, or for one of them.
 //!
-//! The program reads it, and hands on what is set as it hands on what is typed; the library knows
-//! nothing of it. A file in a workspace is never configuration.
+//! The program reads the file and treats its settings like options of the command line. The library
+//! does not know the file. A file in a workspace is never configuration.
 
 mod document;
 

@@ -1,4 +1,4 @@
-//! Content copied to where it is read, and what is said where that fails.
+//! Copying content to an output, and the errors if that fails.
 
 use std::io::{self, Read, Write};
 

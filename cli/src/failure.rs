@@ -1,4 +1,4 @@
-//! Why the command could not do its part, and how that is said.
+//! Why a command failed, and the message for it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What the program does when somebody kills the guardian of its command.
+//! What the program does if somebody kills the guardian of its command.
 
 use rustix::process::{Signal, getpid, kill_process};
 

@@ -1,8 +1,8 @@
 //! The `stillframe` command: a host of the engine like any other.
 //!
-//! `args.rs` is what can be typed, `request.rs` what it means, `commands/` what is done about it,
-//! `output.rs` the only place that writes (at a terminal through `pager.rs`). This file calls them
-//! in order and has the exit codes.
+//! `args.rs` has the arguments, `request.rs` their meaning, `commands/` the commands. Only
+//! `output.rs` writes output (at a terminal through `pager.rs`). This file calls them in order and
+//! has the exit codes.
 
 mod args;
 mod commands;

@@ -1,4 +1,4 @@
-//! What a command answers, and the one place that writes it.
+//! The answer of a command, and the only code that writes it.
 //!
 //! stdout has the answer: one JSON document with `--json`, text for people without. stderr has
 //! everything else that is for people. With `--json`, and where stderr is no terminal, that is

@@ -1,7 +1,6 @@
 //! The program through which a person reads a long answer at a terminal: `$PAGER`, else `less`.
 //!
-//! What is started is what the user's environment names, never what a repository or a workspace
-//! does.
+//! Only the user's environment chooses the pager, never a repository or a workspace.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};

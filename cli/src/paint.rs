@@ -1,4 +1,4 @@
-//! Colours, where they are wanted.
+//! Colours in the output, if they are enabled.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

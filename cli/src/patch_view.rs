@@ -1,4 +1,4 @@
-//! A patch, or what a file holds, as a person sees it. Pure but for reader and writer.
+//! A patch, or the content of a file, as shown to a person. Pure except for reader and writer.
 //!
 //! The format of a patch is git's (`Documentation/diff-generate-patch`): sections that begin with
 //! `diff --git`, hunks whose headers say how many lines belong to each side.

@@ -1,4 +1,4 @@
-//! How far a long capture has come, on a terminal.
+//! Showing the progress of a long capture on a terminal.
 
 use std::io::IsTerminal as _;
 use std::sync::{Arc, Mutex};

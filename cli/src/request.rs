@@ -1,4 +1,4 @@
-//! What the arguments mean: every choice made, every default filled in. Pure.
+//! The meaning of the arguments, with every choice made and every default filled in. Pure.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,5 +1,5 @@
-//! The signals that ask the command to stop, and what is passed on of those that it was started
-//! with.
+//! The signals that ask the program to stop, and the ignored signals that it passes on to the
+//! command of a run.
 
 use std::io;
 use std::sync::LazyLock;

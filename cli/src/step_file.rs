@@ -1,5 +1,5 @@
-//! A file of named commands that are run in order, each once: what it may say, and what is wrong
-//! with it. Pure.
+//! The step file: named commands that are run in order, each once. Parsing it and reporting
+//! mistakes. Pure.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Text in TOML that somebody has written: reading it, and saying where it is wrong.
+//! Reading TOML that a person wrote, and reporting the line of a mistake.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};

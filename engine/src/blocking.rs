@@ -1,4 +1,4 @@
-//! The one seam between async code and code that blocks.
+//! The only bridge from async code to blocking code.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

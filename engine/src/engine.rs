@@ -1,4 +1,4 @@
-//! Starting and stopping an engine, and what it does beyond any one session.
+//! Starting and stopping an engine, and its operations outside of sessions.
 
 pub(crate) mod options;
 pub(crate) mod question_sweep;

@@ -1,11 +1,11 @@
-//! Why something failed, in a form that can be kept.
+//! Why something failed, in a form that can be stored.
 
 use serde::{Deserialize, Serialize};
 
 /// The most characters of a reason that an event has.
 const MAX_REASON_CHARS: usize = 240;
 
-/// Why something failed, in a form that can be kept.
+/// Why something failed, in a form that can be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {

@@ -1,8 +1,9 @@
 //! Workspace snapshot engine for agent runs.
 //!
-//! A host hands it a directory and some work to do there. The engine records the directory before
-//! and after, tells exactly what changed, can put it back, keeps large patches as artifacts and
-//! what happened in a durable log, and settles what a crash left when it is started again.
+//! A host gives the engine a directory and some work to do there. The engine records the directory
+//! before and after the work, reports exactly what changed, and can restore the directory. It
+//! stores large patches as artifacts, writes a durable log of events, and recovers after a crash
+//! when it is started again.
 //!
 //! ```no_run
 //! use stillframe::events::EventType;
@@ -40,9 +41,9 @@
 //! # }
 //! ```
 //!
-//! Several engines, of several processes, may use one state directory at once. What is not here:
-//! the captures themselves, which are in [`backends`] and need no runtime; and a sandbox, since the
-//! work of a run may do whatever its user may do.
+//! Several engines, in one process or several, may use one state directory at the same time. The
+//! captures themselves are in [`backends`] and need no async runtime. The engine is not a sandbox:
+//! the work of a run can do whatever its user can do.
 
 mod actors;
 mod blocking;

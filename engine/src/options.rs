@@ -1,5 +1,5 @@
-//! What a host may choose for a run, a workspace, a comparison, a restore, an undo, a clean-up, and
-//! for what is listed. What it chooses for the engine is in `engine/options.rs`.
+//! The options of a run, a workspace, a comparison, a restore, an undo, a clean-up and of lists.
+//! The options of the engine are in `engine/options.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

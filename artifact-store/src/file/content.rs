@@ -1,4 +1,4 @@
-//! Content on its way out: compared with its record before and while it is read.
+//! Reading content: it is compared with its record before and while it is read.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _};

@@ -1,4 +1,4 @@
-//! Sees the calls that change the disk, and makes them fail one by one.
+//! For tests: observes the calls that change the disk, and makes them fail one by one.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The small file that leads from a key to its content.
 //!
 //! One line of JSON that ends in a member `checksum`: the blake3 of all bytes before that member.
-//! It is compared before anything is parsed, so a record says what was put or nothing at all.
+//! The checksum is compared before anything is parsed, so a damaged record is never used.
 
 use serde::{Deserialize, Serialize};
 

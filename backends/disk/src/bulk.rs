@@ -1,4 +1,4 @@
-//! Values that take long to let go of.
+//! Dropping large values on another thread, because dropping them takes long.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,10 +1,10 @@
-//! The form in which manifests and stat caches lie on disk; the restore journal, whose frames have
-//! another form, shares the encoding of their bodies.
+//! The file format of manifests and stat caches. The restore journal has frames of another format,
+//! and shares the encoding of their bodies.
 //!
 //! A file, or a frame of one, is: magic (8 bytes), version (`u32`), length of the body (`u64`),
-//! blake3 of the body (32 bytes), body; numbers are little-endian. Nothing is decoded before its
-//! checksum holds, and nothing that a length field says is allocated before that many bytes are
-//! there.
+//! blake3 of the body (32 bytes), body; numbers are little-endian. The checksum is compared before
+//! anything is decoded. Memory for a length field is allocated only if the file has that many
+//! bytes.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! Waiting for what somebody else holds.
+//! Waiting, up to a deadline, for something that somebody else holds.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Files of the store that are whole or absent, also after a power cut.
+//! Durable writes: a file of the store is whole or absent, even after a power cut.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Seek as _, Write};

@@ -1,8 +1,8 @@
-//! The places where a test can stop what changes the disk: before every call that does.
+//! The places where a test can make a call fail: before every call that changes the disk.
 //!
-//! Each of them tells its [`Operation`](crate::operation::Operation) what it is about to do. A test
-//! can make any one fail, end the process in front of it, or read afterwards what was done in which
-//! order. In a program that is not a test nobody listens.
+//! Each place reports the next call to its [`Operation`](crate::operation::Operation). A test can
+//! make any call fail, end the process before it, or read afterwards which calls were made in which
+//! order. Outside of tests the reports have no effect.
 
 #[cfg(any(test, feature = "testing"))]
 mod sample;

@@ -1,7 +1,7 @@
 //! The cancellation of an operation.
 //!
-//! Work asks for it of its own accord: at every file and every piece of a large one, and every so
-//! many items of what is done in memory.
+//! Work checks for a cancellation at every file, at every piece of a large file, and every so many
+//! items when it works in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
-//! What Stillframe writes with: files that are whole or absent also after a power cut, locks, the
-//! form of its own files, work on every core, and the operation, with all that may stop it: a
-//! cancellation, a quota, and in tests a fault.
+//! The tools that Stillframe writes with: durable writes (a file is whole or absent, even after a
+//! power cut), locks, the format of its own files, threads, and the operation, which carries
+//! everything that can stop it: a cancellation, a quota, and in tests a fault.
 //!
-//! Nothing here knows git, a workspace, or what is in the files. A host finds what it needs of it
-//! in the crate `stillframe`.
+//! Nothing here knows git, a workspace, or the content of the files. Hosts use the crate
+//! `stillframe`, which exports the parts of this crate that they need.
 
 #![cfg_attr(
     test,

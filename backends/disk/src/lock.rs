@@ -1,7 +1,7 @@
 //! Locks that the kernel holds for a process, and drops when it dies.
 //!
-//! flock(2) locks what was opened, so that two threads that open a file exclude each other too. It
-//! has no form that waits for a while.
+//! flock(2) locks an open file description, so two threads that open the same file exclude each
+//! other too. It has no variant with a timeout.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -1,5 +1,6 @@
-//! Notes: what a store remembers of itself so that it need not look again. A text with its checksum
-//! behind it, in a file that is not synced. Whoever finds none, or one that is damaged, looks.
+//! Notes: small caches of what a store found out about itself. A note is a text followed by its
+//! checksum, in a file that is not synced. If a note is missing or damaged, the store is searched
+//! again.
 
 use std::fs;
 use std::path::Path;

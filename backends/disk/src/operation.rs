@@ -1,7 +1,7 @@
 //! One operation: what may stop the work that is done for it.
 //!
-//! It is handed down as an argument to all that works for the operation, and to the threads that
-//! it starts. Nothing that stops work comes from anywhere else.
+//! It is passed as an argument to all code that works for the operation, and to its threads. Work
+//! is stopped in no other way.
 
 use std::io;
 use std::path::Path;

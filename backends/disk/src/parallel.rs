@@ -1,4 +1,4 @@
-//! Work on every core.
+//! Running work on every core.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;

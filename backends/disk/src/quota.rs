@@ -1,8 +1,8 @@
 //! How much an operation may add to a store.
 //!
-//! Who writes into a store reserves the bytes first, those of temporary files included, and gives
-//! them back when the file is removed without having got its name. So a limit holds at every
-//! moment, and not only in the end.
+//! A writer reserves bytes before it writes them into a store, also those of temporary files, and
+//! releases them if the temporary file is removed. So the store never exceeds its limit, not even
+//! for a moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Opening files of ours, whatever somebody has put in their place.
+//! Opening our own files safely, even if somebody has put a FIFO or a link in their place.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,10 +1,10 @@
-//! What a stopped operation had written, where it is so much that to remove it takes longer than
-//! the operation may go on: another thread removes it.
+//! Removing what a cancelled operation had written. If that takes longer than the operation may
+//! continue, another thread does it.
 //!
-//! Nobody comes upon it half removed. The thread holds the lock of the workspace until it is done,
-//! so that other processes and later operations wait for that as for any other work there; and who
-//! has the lock already waits with [`wait_for`]. What a process that dies leaves of it is removed
-//! by the next collection, like all that a killed capture left.
+//! No other code sees a partly removed state: the thread holds the lock of the workspace until it
+//! is done, so other processes and later operations wait as for any other work there. Code that
+//! already has the lock waits with [`wait_for`]. If the process dies, the next collection removes
+//! the rest, as after a killed capture.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

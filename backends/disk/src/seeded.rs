@@ -1,10 +1,10 @@
-//! Bugs that are there on purpose, so that it can be seen that the harnesses of the tests find
-//! them.
+//! Deliberate bugs, which prove that the test harnesses can find bugs.
 //!
-//! `seeded_bug!("name")` stands where a mistake could be made, and says whether it is made. Without
-//! the feature `seeded-bugs` it is the word `false`, and not even the name is in the program. With
-//! it, the variable `STILLFRAME_SEEDED_BUG` chooses one bug for the life of the process, or none.
-//! The table of what finds which is in `tests/support/torture/teeth.rs`.
+//! `seeded_bug!("name")` marks a place for a bug, and is true if that bug is switched on. Without
+//! the feature `seeded-bugs` it expands to `false`, and the program does not even contain the name.
+//! With the feature, the variable `STILLFRAME_SEEDED_BUG` switches one bug on for the life of the
+//! process, or none. `tests/support/torture/teeth.rs` has the table of which harness finds which
+//! bug.
 
 /// Whether the bug of this name is made.
 #[cfg(feature = "seeded-bugs")]

@@ -1,4 +1,4 @@
-//! Operations whose calls a test sees, or makes fail.
+//! For tests: operations whose calls a test observes or makes fail.
 
 use crate::faults::{Calls, Done, Fault, Witness};
 use crate::operation::Operation;

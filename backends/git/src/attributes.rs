@@ -1,12 +1,12 @@
-//! What a repository's attributes ask for, as far as it matters to raw bytes.
+//! The attributes of a repository, as far as they affect raw bytes.
 //!
-//! git converts a file between the worktree and its objects where attributes or configuration say
-//! so. A snapshot has raw bytes, so the object that the index names for a file may stand for the
-//! file only where nothing can have converted it. Line endings make the object shorter than the
-//! file, whatever asked for them and whenever: there the sizes tell, and attributes are not asked.
-//! A filter or an encoding may keep the size, and so does `ident` where the object has an `$Id$`
-//! that is filled in already. The rules are those of gitattributes(5), read with more care than git
-//! takes: what one line asks for stays asked for, though a stronger line takes it back.
+//! git converts a file between the worktree and its objects if attributes or configuration say so.
+//! A snapshot has raw bytes, so it may use the object that the index names for a file only if no
+//! conversion was possible. A conversion of line endings changes the size, so comparing sizes
+//! detects it, and attributes are not needed. A filter or an encoding may keep the size, and so may
+//! `ident` if the object has an `$Id$` that is already filled in. The rules are those of
+//! gitattributes(5), applied more carefully than git does: if any line requests a conversion, it
+//! counts, even if a stronger line cancels it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
-//! Content deflated for our own packs: quickly, and never much longer than it is.
+//! Compressing content for our own packs: fast, and never much longer than the content.
 //!
-//! A zlib stream (RFC 1950) of deflate blocks (RFC 1951). What does not get shorter goes into
-//! stored blocks. zlib changes its level only between streams, so the blocks of one stream come
-//! from several: each run of pieces that get shorter is deflated by itself, and ends at a whole
-//! byte (a sync flush).
+//! A zlib stream (RFC 1950) of deflate blocks (RFC 1951). Content that does not get shorter goes
+//! into stored blocks. zlib changes its level only between streams, so the blocks of one stream are
+//! made by several zlib streams: each run of compressible pieces is deflated separately, and ends
+//! at a whole byte (a sync flush).
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use zlib_rs::adler32::adler32;

@@ -1,6 +1,6 @@
-//! git's ignore rules: what a rule file says of a path.
+//! git's ignore rules: whether a rule file ignores a path.
 //!
-//! Nothing here reads a file. Whoever walks a tree hands in the text of its rule files.
+//! Nothing here reads a file. The code that walks a tree passes the text of its rule files.
 
 use std::fmt;
 use std::sync::Arc;

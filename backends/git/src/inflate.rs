@@ -1,4 +1,4 @@
-//! Inflating, strictly: what ends early is an error, and so is a wrong checksum.
+//! Strict decompression: a truncated stream is an error, and so is a wrong checksum.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};

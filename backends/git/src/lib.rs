@@ -1,10 +1,10 @@
 //! git's own formats, read without git: objects, packs, indexes, refs, ignore rules, attributes and
 //! configuration.
 //!
-//! A [`repository::UserRepository`] is somebody's repository, read and never written. What whoever
-//! may write in one does that with is here too: directories ([`directory`]), loose objects
-//! ([`loose_writer`]) and packs ([`pack::PackWriter`]). Nothing here captures or restores, and
-//! nothing here runs a program. A host finds what it needs of it in the crate `stillframe`.
+//! [`repository::UserRepository`] reads a user's repository and never writes to it. The tools for
+//! code that may write are here too: directories ([`directory`]), loose objects ([`loose_writer`])
+//! and packs ([`pack::PackWriter`]). Nothing here captures or restores, and nothing here runs a
+//! program. Hosts use the crate `stillframe`, which exports the parts of this crate that they need.
 
 #![cfg_attr(
     test,

@@ -1,5 +1,5 @@
-//! Writing loose objects into the user's repository, as git does: under a temporary name, synced,
-//! then under their own.
+//! Writing loose objects into the user's repository, as git does: an object is written under a
+//! temporary name, synced, and renamed.
 
 use std::collections::BTreeSet;
 use std::fs::File;

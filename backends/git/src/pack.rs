@@ -1,8 +1,8 @@
-//! Pack files: written by us, one for each snapshot, and read.
+//! Reading pack files, and writing our own: one for each snapshot.
 //!
 //! The formats are git's (`gitformat-pack`): packs and indexes of version 2, with SHA-1 ids. Files
-//! are read by position and never mapped, so a pack that somebody cuts short is an error and not
-//! the end of the process.
+//! are read by position and never mapped, so if somebody truncates a pack, reading fails with an
+//! error and does not end the process.
 
 mod index;
 mod read;

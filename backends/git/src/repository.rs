@@ -1,8 +1,9 @@
-//! The user's repository, found, checked and read. Never written.
+//! Finding, checking and reading the user's repository, which is never written to.
 //!
-//! Its files are input: a run may have written any of them. So nothing that they name is executed,
-//! `core.worktree` and the like move nothing, no `GIT_*` variable is looked at, and libgit2 never
-//! opens it. Each file is read by us, once it is known to be a regular one and not too long.
+//! Its files are untrusted input, because a run may have written any of them. So nothing that they
+//! name is executed, settings such as `core.worktree` have no effect, no `GIT_*` variable is read,
+//! and libgit2 never opens the repository. Our own code reads each file, after it has checked that
+//! the file is regular and not too long.
 
 mod config;
 mod git_dir;

@@ -1,8 +1,8 @@
 //! The user's index, parsed from its bytes.
 //!
-//! The format is git's (`gitformat-index`), versions 2, 3 and 4 with SHA-1 ids, split and sparse
-//! indexes included, which libgit2 does not read. Nothing here touches the disk: whatever the
-//! bytes are, the answer is an index or a typed error.
+//! The format is git's (`gitformat-index`), versions 2, 3 and 4 with SHA-1 ids, including split and
+//! sparse indexes, which libgit2 does not read. Nothing here touches the disk. For any bytes the
+//! result is an index or a typed error.
 
 mod bytes;
 mod extensions;

@@ -1,4 +1,5 @@
-//! What a capture left out, and why. Absence from a snapshot is evidence only outside of this.
+//! Which paths a capture left out, and why. If a path is missing from a snapshot and not in this
+//! list, it did not exist.
 
 use std::fmt;
 

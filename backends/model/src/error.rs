@@ -1,4 +1,4 @@
-//! What every error has in common: a kind that a caller can act on, and the path.
+//! The common parts of every error: a kind that a caller can act on, and the path.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Why something was not written: a limit.
+//! A limit that would have been exceeded.
 
 use std::io;
 

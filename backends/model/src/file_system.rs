@@ -1,4 +1,4 @@
-//! A file system, for whoever is told that it is full.
+//! The description of a file system, for messages that it is full.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! What the kernel knows a directory by.
+//! The identity of a directory: device and inode.
 
 use serde::{Deserialize, Serialize};
 
-/// What the kernel knows a directory by.
+/// The identity of a directory, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The device that holds it.

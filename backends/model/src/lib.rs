@@ -1,8 +1,8 @@
-//! What Stillframe's crates tell each other: paths, entries, snapshots, what was left out, and
-//! errors.
+//! The values that Stillframe's crates share: paths, entries, snapshots, omissions and errors.
 //!
-//! Values and functions of values. Nothing here opens a file, asks the clock or starts a thread. A
-//! host finds what it needs of it in the crate `stillframe`.
+//! This crate has only values and pure functions. Nothing here opens a file, reads the clock or
+//! starts a thread. Hosts use the crate `stillframe`, which exports the parts of this crate that
+//! they need.
 
 pub mod contents;
 pub mod coverage;

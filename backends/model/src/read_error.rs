@@ -1,4 +1,4 @@
-//! Why what a snapshot has at a path could not be read.
+//! Why a file of a snapshot could not be read.
 
 use crate::coverage::Omission;
 use crate::error::ErrorKind;
@@ -6,7 +6,7 @@ use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
 
-/// Why what a snapshot has at a path could not be read.
+/// Why a file of a snapshot could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {

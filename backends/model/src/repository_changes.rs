@@ -1,4 +1,4 @@
-//! What a restore changes in the user's repository, and what it cannot.
+//! What a restore changes in the user's repository, and what it cannot change.
 
 use serde::{Deserialize, Serialize};
 

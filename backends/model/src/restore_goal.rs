@@ -1,4 +1,4 @@
-//! What a restore aims at.
+//! The goal of a restore: which state it restores.
 
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;

@@ -1,4 +1,4 @@
-//! What a restore does: every path and ref that it changes, and those that it leaves as they are.
+//! The plan of a restore: every path and ref that it changes, and those that it leaves as they are.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! How a capture found what changed: by looking everywhere, or where a journal pointed.
+//! How a capture found the changes: by walking the whole workspace, or with a watch.
 
 use std::fmt;
 

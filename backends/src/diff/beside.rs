@@ -1,6 +1,6 @@
-//! What two captures differ in beside their entries: permission bits, empty directories, new paths
-//! that only the later side's rules leave out, and what one side left out for what it is. Decided
-//! over what the two sides answer.
+//! The differences of two captures beside their entries: permission bits, empty directories, new
+//! paths that only the later side's rules leave out, and paths that one side left out because of
+//! what they are. Pure, over what the two sides answer.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};

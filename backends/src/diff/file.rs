@@ -1,4 +1,4 @@
-//! What changed at one path.
+//! The change at one path.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! How much of one content is in another: git's measure (`diffcore-delta.c`, `estimate_similarity`
-//! of `diffcore-rename.c`), so that what is called a rename here is one there. Pure.
+//! How similar two contents are, by git's measure (`diffcore-delta.c`, `estimate_similarity` of
+//! `diffcore-rename.c`), so that the same pairs are renames here and in git. Pure.
 
 use crate::patch::is_binary;
 

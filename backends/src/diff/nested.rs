@@ -1,4 +1,4 @@
-//! What a comparison tells of repositories within the workspace.
+//! Comparing the repositories within the workspace.
 
 use std::collections::BTreeMap;
 

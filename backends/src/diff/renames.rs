@@ -1,4 +1,5 @@
-//! Which added files are deleted ones at another path, as git finds it (`diffcore-rename.c`). Pure.
+//! Finding renames: pairs of a deleted and an added file, as git finds them (`diffcore-rename.c`).
+//! Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};

@@ -1,4 +1,4 @@
-//! How many lines differ between two texts that are too large to be held.
+//! Counting the lines that differ between two texts that are too large for memory.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Capturing a work tree of git's.
+//! Capturing a git work tree.
 
 mod around;
 mod borrow;

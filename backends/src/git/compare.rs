@@ -1,4 +1,4 @@
-//! The trees of a capture that was not published, beside those of the store.
+//! Comparing with a capture that was not published: its trees are read beside those of the store.
 
 use std::collections::HashMap;
 

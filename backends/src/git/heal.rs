@@ -1,8 +1,9 @@
-//! Storing anew what a store has lost of a capture, while the workspace still has it.
+//! Storing content again that a store has lost, while the workspace still has it.
 //!
-//! A capture believes its cache, which says that the content of an unchanged file is in the store:
-//! to read all of it every time would cost as much as the first capture. Damage that came since
-//! shows when an object is read. Before a file is displaced for good that must not be too late.
+//! A capture relies on its cache, which says that the content of an unchanged file is in the store.
+//! Checking every object each time would cost as much as the first capture. So damage of the store
+//! is detected only when an object is read. Before a restore displaces a file, the object is read,
+//! because afterwards it would be too late.
 
 use std::os::fd::AsFd as _;
 

@@ -1,9 +1,9 @@
-//! Keeping the commits of HEAD's branch that no other ref reaches, and giving them back.
+//! Storing the commits of HEAD's branch that no other ref reaches, and restoring them.
 //!
-//! A run can amend the tip of the branch away, expire the reflogs and have git forget what was
-//! there: then the snapshot before it is all that still has it. It keeps the commits, with the
-//! trees and the content that each of them brought, beside the blobs that only the index names: as
-//! blobs, so that nothing in the store is taken for history that has to be whole.
+//! A run can amend the tip of the branch, expire the reflogs and make git remove the old commits.
+//! Then only the snapshot before the run still has them. The snapshot stores these commits, with
+//! the trees and the content that each of them added, beside the blobs that only the index names.
+//! They are stored as blobs, so that git does not treat them as history that has to be complete.
 
 mod brought;
 mod given_back;

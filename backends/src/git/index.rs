@@ -1,7 +1,7 @@
-//! The alternate index: the stat cache brought into agreement with the user's index.
+//! Updating the stat cache from the user's index.
 //!
-//! The user's index says which paths are tracked, and, for a file that has not changed since,
-//! which object holds its content. The first capture of a clean checkout therefore reads nothing.
+//! The user's index says which paths are tracked. For a file that has not changed since, it also
+//! says which object has its content. So the first capture of a clean checkout reads no file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

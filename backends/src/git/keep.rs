@@ -1,4 +1,4 @@
-//! What is captured although a rule ignores it.
+//! Paths that are captured although a rule ignores them.
 
 use crate::git::ObjectId;
 

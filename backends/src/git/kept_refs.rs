@@ -1,4 +1,4 @@
-//! Keeping what the refs of a repository name with a snapshot, and what became of them between two.
+//! Storing the refs of a repository with a snapshot, and comparing them between two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

@@ -1,5 +1,5 @@
-//! The lines of changed files compared: blobs are read and compared on every core, and the patch is
-//! written in the order of the paths.
+//! Comparing the lines of changed files: blobs are read and compared on every core, and the patch
+//! is written in the order of the paths.
 
 use std::cell::RefCell;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! An object that a repository has lost and could not be given back.
+//! An object that a repository has lost and that could not be restored.
 
 use super::ObjectId;
 use super::put_error::PutError;

@@ -1,5 +1,5 @@
-//! The git backend: trees and blobs in a private repository, cheap because it borrows what the
-//! user's repository already has.
+//! The git backend: trees and blobs in a private repository. It is cheap because it borrows the
+//! objects that the user's repository already has.
 
 mod backend;
 pub(crate) mod capture;

@@ -1,4 +1,4 @@
-//! Looking at the repositories within a workspace.
+//! Reading the state of the repositories within a workspace.
 
 use std::path::Path;
 

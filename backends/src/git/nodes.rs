@@ -1,4 +1,4 @@
-//! What the tree of a snapshot holds.
+//! The entries in the tree of a snapshot.
 
 use crate::git::ObjectId;
 use crate::git::store::Store;

@@ -1,4 +1,4 @@
-//! Keeping the files of git's operations with a snapshot.
+//! Storing the files of git's operations (merge, rebase and the like) with a snapshot.
 
 use crate::git::pack::PackWriter;
 use crate::git::repository::OperationFiles;

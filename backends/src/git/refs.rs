@@ -1,8 +1,9 @@
 //! The refs of the store: one for each snapshot and guard.
 //!
 //! `refs/snapshots/<session>/<run>/<seq>` and `refs/guards/<session>/<run>/<seq>`. We read and
-//! write the files ourselves: a ref of libgit2's that is killed half-way leaves a lock behind that
-//! somebody has to remove. git reads them, and what git packs by hand is read here.
+//! write the files ourselves: if libgit2 is killed while it writes a ref, it leaves a lock that
+//! somebody has to remove. git can read our refs, and refs that a user has packed with git are read
+//! here.
 
 mod last;
 

@@ -1,5 +1,5 @@
-//! Renames in which the file was edited too: the files that came and went are read and compared on
-//! every core. What is decided is in `diff/renames.rs`.
+//! Finding renames of files that were edited too: added and deleted files are read and compared on
+//! every core. `diff/renames.rs` decides which pairs are renames.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,10 @@
-//! Putting back what a run did to the repository itself: index, HEAD, branch, and the files of
-//! git's operations.
+//! Undoing what a run did to the repository itself: index, HEAD, branch, and the files of git's
+//! operations.
 //!
-//! This module, and [`commit`](super::commit) by means of it, is the only code that writes in a
-//! user's repository. It follows git's own protocol (the new content in full in `<file>.lock`,
-//! which must not exist yet, then a rename), and not libgit2's: a lock is a hard link to a file
-//! that carries the operation's id, so that after a crash we know our own from a foreign one, and
+//! Only this module, and [`commit`](super::commit) through it, writes in a user's repository. It
+//! follows git's own protocol: the whole new content is written to `<file>.lock`, which must not
+//! exist before, and is then renamed. It does not use libgit2: our lock is a hard link to a file
+//! with the operation's id, so that after a crash our own lock can be told from a foreign one, and
 //! every directory on the way is opened without following a link. No hook runs, and no
 //! configuration is read.
 

@@ -1,5 +1,5 @@
-//! Which paths of a work tree are captured: git's ignore rules, the host's, and what overrides
-//! them.
+//! Which paths of a work tree are captured: git's ignore rules, the host's rules, and the
+//! exceptions to them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd as _;

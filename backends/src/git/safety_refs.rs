@@ -1,7 +1,8 @@
-//! Which safety refs in the user's repository may go, and where tags of an earlier version belong.
+//! Which safety refs in the user's repository may be removed, and where tags of an earlier version
+//! are moved.
 //!
-//! A guard's record says which refs its restore makes: so what is ours is known after any crash,
-//! and a ref lives as long as the guard does.
+//! The record of a guard names the refs that its restore makes. So our own refs are known after any
+//! crash, and a ref is kept as long as its guard.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Which files git's index leaves out of the work tree (skip-worktree: a sparse checkout sets it,
-//! and `git update-index --skip-worktree`), and what became of that between two snapshots.
+//! and `git update-index --skip-worktree`), and how that changed between two snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,11 +11,11 @@
 //! | `index` | the bytes of the user's index, if there was one |
 //! | `staged` | the blobs that only the user's index names, the files of git's operations, and what the refs named, each under its id; left out if there are none |
 //!
-//! A ref names it (see [`Refs`]), and is the last thing to be written. `by-id/<snapshot id>` has
-//! the name of the ref; it is a shortcut that is checked when it is used and may be missing.
+//! A ref names the commit (see [`Refs`]), and is written last. `by-id/<snapshot id>` has the name
+//! of the ref; it is a shortcut, which is checked when it is used and may be missing.
 //!
-//! Nothing here goes through libgit2: it maps packs, which ends the process when a shared one is
-//! cut short, and it does not return from some truncated objects.
+//! libgit2 is not used here: it maps packs, which ends the process if a shared pack is truncated,
+//! and it never returns from some truncated objects.
 
 mod blobs;
 mod borrow;

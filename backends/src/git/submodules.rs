@@ -1,8 +1,8 @@
-//! Submodules: which of them a tree names, and whether a work tree with some of them checked out is
-//! that of its HEAD.
+//! Submodules: which of them a tree names, and whether a work tree with checked-out submodules
+//! matches its HEAD.
 //!
-//! A snapshot has the files of a submodule that is checked out in place of its commit. Where
-//! nothing is captured in its directory, the tree names the commit, as git's own does.
+//! In place of a checked-out submodule's commit, a snapshot has its files. If nothing is captured
+//! in its directory, the tree names the commit, as git's own tree does.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The ignore rules of a snapshot, and a snapshot as a side of a comparison: both read from the
-//! store.
+//! Reading from the store: the ignore rules of a snapshot, and a snapshot as one side of a
+//! comparison.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! git's tree objects, made from what a walk found.
+//! Making git's tree objects from the result of a walk.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Two contents compared line by line.
+//! Comparing two contents line by line.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

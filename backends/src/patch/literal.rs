@@ -1,4 +1,4 @@
-//! Content that goes into a patch compressed and whole.
+//! Writing whole content, compressed, into a patch.
 
 use std::io::{self, Write};
 

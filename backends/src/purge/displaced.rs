@@ -1,4 +1,4 @@
-//! Purged content among what restores displaced, or had staged.
+//! Purging content in files that restores displaced or staged.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,12 +1,12 @@
-//! Carrying out a restore plan on disk.
+//! Executing a restore plan on disk.
 //!
-//! All new bytes were staged and synced before (`staging.rs`), and the journal names each step
-//! (`journal.rs`). Only renames, new directories and permission bits are left. Nothing of the
-//! workspace is unlinked: what is displaced takes the place of what was staged for it, and all of
-//! that becomes the trash of the restore at once (`area.rs`).
+//! All new bytes are already staged and synced (`staging.rs`), and the journal names each step
+//! (`journal.rs`). Only renames, new directories and permission bits are left. No file of the
+//! workspace is unlinked: a displaced file takes the place of the file that was staged for it, and
+//! at the end the whole staging directory becomes the trash of the restore (`area.rs`).
 //!
-//! The steps are carried out one after another, on one thread: a rename from one directory to
-//! another holds a lock of the whole file system, so that several at a time are no faster.
+//! The steps are executed one after another, on one thread: a rename from one directory to another
+//! takes a lock of the whole file system, so several threads would not be faster.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

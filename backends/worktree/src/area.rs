@@ -1,7 +1,7 @@
-//! The private directory of a restore: what it has staged, and what it displaced.
+//! The private directory of a restore, with staged and displaced files.
 //!
-//! It lies outside of the workspace and on the same mount, since entries are only ever renamed
-//! between the two: in the store, or else beside the workspace.
+//! It is outside of the workspace and on the same mount, because entries are only renamed between
+//! the two: in the store if possible, else beside the workspace.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -1,5 +1,5 @@
-//! Extended attributes and access lists of files. No snapshot has them; a file that takes the place
-//! of another keeps that one's.
+//! Extended attributes and access lists of files. Snapshots do not have them; a restored file gets
+//! those of the file that it replaces.
 
 use std::io;
 use std::os::fd::AsFd;

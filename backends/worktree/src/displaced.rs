@@ -1,8 +1,9 @@
-//! What restores moved out of the way unread, so that no snapshot holds it: where it lies, and
-//! whether it still is what it was.
+//! Files that restores moved to the trash unread, which no snapshot has: where they are, and
+//! whether they did not change since.
 //!
-//! The restore lists it in `displaced.json`, in its private directory, before anything is touched.
-//! Whoever puts its guard back puts that back too, by a second name for what is in the trash.
+//! The restore lists them in `displaced.json`, in its private directory, before anything is
+//! touched. Restoring the guard restores them too, by a second name (hard link) of the file in the
+//! trash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-//! What a file system can be relied on for, by its kind.
+//! Which guarantees a file system gives, by its kind.
 
 use crate::root::Root;
 

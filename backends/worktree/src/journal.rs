@@ -1,14 +1,14 @@
-//! The intent of a restore, kept until it is done.
+//! The restore journal: the intent of a restore, stored until the restore is done.
 //!
 //! One file in the store, `restore.journal`, append only. A frame is: magic (8 bytes), version
 //! (u32), operation id (16), kind (u8), sequence (u32), length of the payload (u32), payload,
 //! blake3 of everything before it (32); numbers are little-endian. The payload is bincode, and is
-//! decoded only once the checksum holds. Frames come in this order:
+//! decoded only after its checksum was compared. Frames come in this order:
 //!
-//! 1. `Staging`: where the new bytes will be kept. Nothing has happened yet.
-//! 2. `Steps`, any number: what will be done, in order.
-//! 3. `Intent`: the steps are whole, their bytes synced. The point of no return.
-//! 4. `Done`: nothing is left to do but to tidy up.
+//! 1. `Staging`: the directory for the new bytes. Nothing has happened yet.
+//! 2. `Steps`, any number: the steps, in order.
+//! 3. `Intent`: the steps are complete and their bytes synced. The point of no return.
+//! 4. `Done`: only cleanup is left.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

@@ -1,12 +1,12 @@
-//! The files of a workspace: walked, watched, read and put back, and what is remembered of them in
-//! between.
+//! The files of a workspace: walking, watching, reading and restoring them, and caching their state
+//! between captures.
 //!
-//! The only code that touches the files of a workspace. Every component of a path is opened
-//! relative to the workspace's [`root`], and no link is followed. What is known of the last look is
-//! in a [`stat_cache`]; [`walk`] compares that with what is there, and [`watch`] tells where to
-//! look. A restore stages new bytes ([`staging`]), writes its intent down ([`journal`]) and then
-//! renames ([`apply`]). Nothing here has code of git's formats, of a store or of a snapshot's
-//! record. A host finds what it needs of it in the crate `stillframe`.
+//! No other code touches the files of a workspace. Every component of a path is opened relative to
+//! the workspace's [`root`], and no link is followed. A [`stat_cache`] has what the last capture
+//! saw; [`walk`] compares it with the files, and [`watch`] says where to look. A restore stages new
+//! bytes ([`staging`]), writes its intent ([`journal`]) and then renames ([`apply`]). This crate
+//! knows nothing of git's formats, of stores or of records of snapshots. Hosts use the crate
+//! `stillframe`, which exports the parts of this crate that they need.
 
 #![cfg_attr(
     test,

@@ -1,4 +1,5 @@
-//! What stays in memory between the captures of a workspace, so that the next one need not read it.
+//! State that stays in memory between the captures of a workspace, so that the next capture need
+//! not read it from disk.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
-//! What a restore leaves for later ones to know, because no snapshot can hold it.
+//! Notes of a restore for later restores, about facts that no snapshot has.
 //!
-//! Two kinds of documents beside the store. `made/<guard id>` names what the restore with that
-//! guard put where nothing was: when that guard, or an earlier one, is put back these paths are no
-//! strangers, whatever a rule says of them. `spared.json` names what an ignore rule kept from being
-//! removed by a restore that took the rule itself away.
+//! There are two kinds of documents beside the store. `made/<guard id>` names the paths that the
+//! restore with that guard created: restoring that guard, or an earlier one, may remove them,
+//! whatever the rules say. `spared.json` names paths that an ignore rule protected from a restore
+//! which removed the rule itself.
 
 use std::collections::BTreeMap;
 use std::fs;

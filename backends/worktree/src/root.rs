@@ -1,4 +1,4 @@
-//! The workspace's directory as a descriptor: every access to a path below it starts here.
+//! The workspace's directory as an open descriptor: every access to a path below it starts here.
 
 use std::ffi::OsStr;
 use std::io;

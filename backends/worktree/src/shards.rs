@@ -1,4 +1,4 @@
-//! Whether anything was added to a directory of objects, or taken from it.
+//! Detecting whether anything was added to a directory of objects, or removed from it.
 
 use std::fs;
 use std::io;

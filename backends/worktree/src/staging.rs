@@ -1,5 +1,5 @@
-//! Preparing a restore: everything that can fail for want of space, content or permission fails
-//! here, before anything of the workspace is touched.
+//! Preparing a restore. Missing space, content or permission is detected here, before anything in
+//! the workspace is touched.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

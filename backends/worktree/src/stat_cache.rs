@@ -1,7 +1,7 @@
 //! What the last capture saw, so that the next one reads only what changed.
 //!
-//! The cache is a convenience: missing, damaged, or written by another version, at another boot or
-//! for another directory it is built anew, and the answer is the same.
+//! The cache only saves time. If it is missing or damaged, or was written by another version, at
+//! another boot or for another directory, it is rebuilt, and the answers are the same.
 
 mod delta;
 mod file;

@@ -1,4 +1,5 @@
-//! What a tree cannot hold, and how much there is, counted from what captures found.
+//! Counts of a capture, and facts that a git tree cannot have, updated from the changes that
+//! captures found.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

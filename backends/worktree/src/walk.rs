@@ -1,9 +1,10 @@
 //! Walking a workspace: every path is captured or omitted with a reason.
 //!
-//! Directories are read in parallel, each one merged with what the last capture saw of it. Only
-//! what changed is read. Nothing is written, followed or waited for.
+//! Directories are read in parallel, and each is merged with what the last capture saw of it. Only
+//! changed files are read. A walk writes nothing, follows no link and waits for no FIFO.
 //!
-//! Where a journal tells what may have changed, only that is looked at; the rest is as it was.
+//! If a watch says what may have changed, only that is looked at, and the rest is taken from the
+//! last capture.
 
 mod absent;
 mod building;

@@ -1,9 +1,9 @@
-//! A journal of what changes in a workspace, kept by the kernel's inotify (see `inotify(7)`).
+//! Watching a workspace for changes with the kernel's inotify (see `inotify(7)`).
 //!
-//! A directory's watch tells of its names, and of what is done to its files through these names.
-//! What it does not tell is covered: files that something holds open, or may hold mapped, and those
-//! with more than one name are looked at each time; and where even that is not enough the journal
-//! has a hole, and everything is looked at. docs/guide.md names what is left.
+//! The watch of a directory reports changes of its names, and changes of its files through these
+//! names. Other changes are covered in two ways. Files that a process has open, or may have mapped,
+//! and files with more than one name are looked at each time. If even that is not enough, the watch
+//! has a hole, and the next capture walks everything. docs/guide.md names the cases that are left.
 
 mod holders;
 mod holds;

@@ -1,4 +1,5 @@
-//! A directory below a workspace: what a command that names none is about there.
+//! Finding the workspace for a command that names none and is started in a directory below a
+//! workspace.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! `artifact`: what is kept for the host, such as large patches.
+//! `artifact`: large patches and other artifacts.
 
 use std::io::Read as _;
 

@@ -1,4 +1,4 @@
-//! `config`: what a user has set once, and whether it is right.
+//! `config`: showing and checking the configuration file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `diff`: two snapshots compared, or one with the workspace as it is.
+//! `diff`: comparing two snapshots, or a snapshot with the present workspace.
 
 use std::collections::HashSet;
 

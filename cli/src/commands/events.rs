@@ -1,4 +1,4 @@
-//! `events`: what happened, a JSON document on each line.
+//! `events`: the log, one JSON document on each line.
 
 use stillframe::Event;
 use stillframe::events::EventQuery;

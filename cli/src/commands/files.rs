@@ -1,4 +1,4 @@
-//! `show --files`: what a snapshot has.
+//! `show --files`: the entries of a snapshot.
 
 use serde::Serialize;
 use stillframe::WorkspaceOptions;

@@ -1,4 +1,4 @@
-//! Where HEAD went between two snapshots.
+//! Describing how HEAD moved between two snapshots.
 
 use stillframe::Snapshot;
 

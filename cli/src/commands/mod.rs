@@ -1,7 +1,7 @@
-//! What each command does with an engine: one file for each family.
+//! The commands, one file for each family.
 //!
-//! Every one asks the engine and turns what it says into a [`Reply`]; what
-//! to say is decided by functions over values.
+//! Each command calls the engine and turns the answer into a [`Reply`]. Pure functions decide what
+//! to print.
 
 mod above;
 mod artifact;

@@ -1,4 +1,4 @@
-//! `purge`: taking a leaked secret out of every snapshot.
+//! `purge`: removing a leaked secret from every snapshot.
 
 use stillframe::WorkspaceOptions;
 use stillframe::backends::PurgeTarget;

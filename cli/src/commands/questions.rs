@@ -1,4 +1,4 @@
-//! `answer`: what runs ask people.
+//! `answer`: listing and answering the questions of runs.
 
 use stillframe::RunStatus;
 use stillframe::records::QuestionRecord;

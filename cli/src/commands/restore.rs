@@ -1,4 +1,4 @@
-//! `restore`, and what is said about a restore, a rollback or an undo.
+//! `restore`, and the messages about a restore, a rollback or an undo.
 
 use serde::Serialize;
 use serde_json::Value;

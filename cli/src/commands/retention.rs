@@ -1,4 +1,4 @@
-//! What is let go of at the end of a command, without anybody having asked for it.
+//! Retention: removing old snapshots automatically at the end of a command.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `runs`, `show`: what is known of runs, and of one run or snapshot in full.
+//! `runs` and `show`: listing runs, and showing one run or snapshot in full.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `snapshot`, `list`, and what is said about a snapshot.
+//! `snapshot`, `list`, and the messages about a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! `run --steps`, `resume`, `cancel`: runs that go on where they were.
+//! `run --steps`, `resume` and `cancel`: runs that can be resumed.
 
 pub(super) mod on_record;
 mod runner;

@@ -1,4 +1,4 @@
-//! `undo`: takes back what an operation changed.
+//! `undo`: undoes the changes of an operation.
 
 use stillframe::backends::DiffOptions;
 use stillframe::events::{EventQuery, EventType};

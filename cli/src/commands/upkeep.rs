@@ -1,4 +1,4 @@
-//! `verify` and `gc`: whether all is whole, and what need not be kept.
+//! `verify` and `gc`: checking the stores, and removing what need not be kept.
 
 use std::path::Path;
 

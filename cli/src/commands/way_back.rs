@@ -1,4 +1,4 @@
-//! How to take back what a run changed.
+//! The message that says how to undo a run.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! `why`: whether a path is captured, and why or why not.
+//! `why`: whether a path is captured, and for which reason.
 
 use stillframe::WorkspaceOptions;
 use stillframe::backends::{RelPath, Why};

@@ -1,4 +1,4 @@
-//! What a `config.toml` may say. Pure, but for finding out which directories it names.
+//! The content of a `config.toml`. Pure, except that it looks up which directories the file names.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The actor through which a host keeps artifacts, and everybody opens and removes them.
+//! The actor that stores artifacts.
 
 use std::io::Read;
 

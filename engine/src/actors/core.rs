@@ -1,4 +1,4 @@
-//! What everything of an engine shares.
+//! The state that all parts of an engine share.
 
 use std::future::Future;
 use std::io::Read;

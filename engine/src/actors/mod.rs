@@ -1,4 +1,4 @@
-//! The actors, and what they share.
+//! The actors and their shared state.
 //!
 //! ```text
 //! supervisor ─┬─ state writer      lost: nobody may act, the tree stops
@@ -8,11 +8,11 @@
 //!             └─ workspace         one for each directory, by device and inode; restarted
 //! ```
 //!
-//! An actor checks, logs, applies and starts work; the work itself runs outside, owns what it
-//! locked, and answers to whoever asked. So a restart loses a queue, never work, and whoever has
-//! something in the queue puts it there again.
+//! An actor checks, logs, applies and starts work. The work itself runs outside of the actor, owns
+//! its locks, and answers its caller directly. So a restart loses only the queue of an actor, never
+//! running work, and callers send lost requests again.
 //!
-//! They know `state` and what is below it, and no work: whoever asks brings that along.
+//! Actors use `state` and the folders below it. They do not know the work: the caller passes it in.
 
 pub(crate) mod adopted;
 pub(crate) mod artifact_store;

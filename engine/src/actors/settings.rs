@@ -1,4 +1,4 @@
-//! What a host has chosen for the work of its engine.
+//! The settings that a host chose for its engine.
 
 use std::fmt;
 use std::sync::Arc;

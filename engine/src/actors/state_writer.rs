@@ -1,4 +1,4 @@
-//! The actor through which everything durable is written.
+//! The actor that writes all durable state.
 
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;

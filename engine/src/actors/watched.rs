@@ -1,4 +1,4 @@
-//! The handles of watched workspaces: what is remembered between captures lives as long as they do.
+//! The handles of watched workspaces, which keep the state between captures.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,4 +1,4 @@
-//! The actor of a workspace: one piece of work after the other.
+//! The actor of a workspace, which runs one job after another.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What a host may choose for an engine.
+//! The options of an engine.
 
 use std::fmt;
 use std::path::PathBuf;

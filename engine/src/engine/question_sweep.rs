@@ -1,5 +1,5 @@
-//! Looking after questions for as long as the engine is there: answers that are due, and runs that
-//! can go on.
+//! The periodic look at questions while the engine runs: it records default answers at their
+//! deadline, and resumes runs whose questions are answered.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

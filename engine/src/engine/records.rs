@@ -1,4 +1,4 @@
-//! What an engine tells of its records.
+//! Reading the records of an engine.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! The upkeep of what an engine keeps: proving it, cleaning up, and taking secrets out.
+//! The upkeep methods of an engine: verifying, cleaning up, and purging secrets.
 
 use std::io::Write;
 use std::time::Duration;

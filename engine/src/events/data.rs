@@ -1,5 +1,5 @@
-//! What the events say: the data of each type, and what is read of it again. The keys are for those
-//! who watch, so that none is renamed; more may come.
+//! The data of each type of event, and reading it again. Subscribers depend on the keys, so no key
+//! is renamed; new keys may be added.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

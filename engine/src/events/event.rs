@@ -1,4 +1,4 @@
-//! What a host may watch: durable, ordered, with a sequence number in each session.
+//! Events: durable, ordered, with a sequence number in each session.
 
 use std::fmt;
 

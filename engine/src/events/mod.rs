@@ -1,6 +1,7 @@
-//! What a host may watch: the events, what they say, and who is woken when one is written.
+//! The events that a host can subscribe to, their data, and waking subscribers when an event is
+//! written.
 //!
-//! It knows ids and failures alone.
+//! It uses only ids and failures.
 
 pub(crate) mod data;
 pub(crate) mod event;

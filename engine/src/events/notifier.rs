@@ -1,4 +1,4 @@
-//! What wakes those who follow the log when there is something new for them, and nobody else.
+//! Waking subscribers when there is a new event for them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

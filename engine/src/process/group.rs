@@ -1,4 +1,4 @@
-//! The process group of a command: what it consists of, and its end.
+//! The process group of a command: its members, and ending them.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
 //! A process beside the host that ends a run's command when the host dies.
 //!
-//! It is the host's own program, started again. It starts the command, so that it is its parent,
-//! and as the subreaper (prctl(2)) it becomes the parent of whatever the command leaves, however
-//! that detached itself. A socket connects it with the host: on it comes what to start, and then
-//! nothing but its end, which is the end of the host or of the work.
+//! The guardian is the host's own program, started a second time. It starts the command, so it is
+//! the command's parent. As the subreaper (prctl(2)) it also becomes the parent of every process
+//! that the command leaves, even of detached ones. A socket connects the guardian with the host.
+//! The host first sends what to start. After that, only the end of the socket is expected, which
+//! means that the host or the work has ended.
 
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;

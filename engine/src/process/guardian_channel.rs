@@ -1,4 +1,5 @@
-//! How a host reaches its guardian: the program to start, what it is sent, and what it answers.
+//! The protocol between a host and its guardian: the program to start, the messages, and the
+//! answers.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};

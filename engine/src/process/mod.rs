@@ -1,7 +1,7 @@
-//! The command of a run as processes: how it is started, watched and ended, with everything that it
-//! has started.
+//! The processes of a run's command: starting, observing and ending the command and everything that
+//! it has started.
 //!
-//! It knows of `step` what an adapter is, and nothing of runs but their ids.
+//! It uses the adapter of `step`, and knows only the ids of runs.
 
 pub(crate) mod command;
 pub(crate) mod group;

@@ -1,4 +1,5 @@
-//! What a command started that left its process group: becoming its parent, and its end.
+//! Processes that a command started and that left its process group: becoming their parent, and
+//! ending them.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,4 +1,5 @@
-//! A command that was started, by this process or by a guardian: its id, its stops, its end.
+//! A started command, in this process or through a guardian: its process id, stopping it, and its
+//! end.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;

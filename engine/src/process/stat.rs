@@ -1,4 +1,4 @@
-//! What the system says of a process.
+//! Reading the state of a process from `/proc`.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Processes that a run had started, and that are at work though its engine has died.
+//! Processes of a run that are still running although its engine has died.
 
 use std::fs;
 use std::time::{Duration, Instant};

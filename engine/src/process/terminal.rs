@@ -1,8 +1,9 @@
-//! The terminal that a command is given while it works: job control, as a shell does it.
+//! Giving the terminal to a command while it works: job control, as in a shell.
 //!
 //! A command leads a process group of its own, and a terminal has one group in the foreground. Only
-//! that one may read; any other that tries is stopped. So the group of the command is put into the
-//! foreground while it works, and the host's own again afterwards (tcsetpgrp(3), credentials(7)).
+//! that group may read; the kernel stops any other that tries. So the group of the command is put
+//! into the foreground while it works, and the host's own group afterwards (tcsetpgrp(3),
+//! credentials(7)).
 
 use std::fs::File;
 use std::io::IsTerminal as _;

@@ -1,4 +1,4 @@
-//! Artifacts as they are kept. Each type here is also a JSON document.
+//! The records of artifacts. Each type here is also a JSON document.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,4 @@
-//! What steps do to repositories, as it is kept: intents, what came of them, and the commits that
-//! are known.
+//! The records of what steps do to repositories: intents, their results, and known commits.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Whose a run is, and until when.
+//! Which engine holds a run, and until when.
 //!
-//! An engine that works on a run holds its lease and renews it. Whoever takes the run over raises
-//! the lease's epoch, and what is written for the run names the epoch that its writer has, so an
-//! owner that comes back late changes nothing.
+//! An engine that works on a run holds its lease and renews it. An engine that takes the run over
+//! raises the lease's epoch. Every write for the run carries the writer's epoch, so an old owner
+//! that comes back late cannot change anything.
 
 use std::fs;
 use std::io;
@@ -60,7 +60,7 @@ impl Moment {
     }
 }
 
-/// Whose a run is, and until when.
+/// Which engine holds a run, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) owner: EngineId,

@@ -1,7 +1,7 @@
-//! What is kept and told of: statuses with their transitions, rows, and the documents that a host
-//! gets. Values, and functions over them; nothing here writes.
+//! The records: statuses with their transitions, rows, and the documents that a host gets. Values
+//! and pure functions; nothing here writes.
 //!
-//! It knows the ids, `failure` and `events`.
+//! It uses the ids, `failure` and `events`.
 
 pub(crate) mod artifact;
 pub(crate) mod effect;

@@ -1,4 +1,4 @@
-//! What became of a run, and of a comparison. What a host gets is also a JSON document.
+//! The outcomes of a run and of a comparison. Each type that a host gets is also a JSON document.
 
 use std::fs::File;
 

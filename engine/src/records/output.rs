@@ -1,4 +1,4 @@
-//! What the work of a run returned.
+//! The result that the work of a run returned.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What a run asks a person, and the lifecycle of the answer. Pure.
+//! The questions of runs to people, and the lifecycle of their answers. Pure.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a recovery found and did.
+//! The report of a recovery.
 
 use std::fmt;
 

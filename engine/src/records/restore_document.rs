@@ -1,4 +1,4 @@
-//! Restores as they are kept and told of: what one is for, what it did, and what an undo took back.
+//! The documents of restores: their purpose, their result, and what an undo undid.
 
 use std::collections::BTreeSet;
 

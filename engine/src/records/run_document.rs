@@ -1,6 +1,6 @@
-//! The documents that the row of a run has: what it was begun as, what its adapter returned, what
-//! was seen of its workspace. What reads them is lenient: an earlier or later version may have
-//! written a part in another way.
+//! The documents in the row of a run: its options, the result of its adapter, and what the engine
+//! saw of its workspace. Reading them is lenient, because an earlier or later version may have
+//! written a part in another form.
 
 use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};

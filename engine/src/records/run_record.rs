@@ -1,4 +1,4 @@
-//! Sessions, runs and artifacts as they are kept. Each type here is also a JSON document.
+//! The records of sessions, runs and artifacts. Each type here is also a JSON document.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

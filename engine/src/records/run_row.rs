@@ -1,4 +1,4 @@
-//! Runs as they are kept: when they are accepted, when they end, and in between.
+//! The rows of runs: when a run is accepted, while it works, and when it ends.
 
 use std::path::PathBuf;
 

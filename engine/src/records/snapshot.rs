@@ -1,4 +1,4 @@
-//! Snapshots as they are kept, and those that somebody has said are kept.
+//! The rows of snapshots and of pins.
 
 use stillframe_backends::{Snapshot, SnapshotId};
 

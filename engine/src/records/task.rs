@@ -1,4 +1,4 @@
-//! Named parts of a step's work, as they are kept: for whoever watches, and no more.
+//! The records of tasks: named parts of a step's work, only for observers.
 
 use std::time::Duration;
 

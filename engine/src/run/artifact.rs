@@ -1,4 +1,4 @@
-//! Keeping an artifact: the content in its store, the record in the log.
+//! Storing an artifact: the content in the artifact store, the record in the log.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! Cancelling a run that this engine does not have.
+//! Cancelling a run that this engine does not hold.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
-//! The end of a run: the one place where it is written down.
+//! The end of a run: the only code that writes it.
 //!
-//! However an end comes, it is one transaction: the steps that were under way, the questions that
-//! nobody will answer, the operation that an undo takes back, the outcome, the status and the last
-//! event.
+//! Every end is one transaction: the steps that were under way, the questions that are withdrawn,
+//! the operation that an undo can undo, the outcome, the status and the last event.
 
 use serde_json::Value;
 use stillframe_backends::SnapshotId;

@@ -1,8 +1,8 @@
 //! A run from its acceptance to its end.
 //!
-//! The work of a run is a task that the run's actor starts, and that owns everything which the run
-//! needs: permit, lock, adapter. It asks the actor for every transition, so that the loss of that
-//! does not end a run, and neither does whoever asked for it by leaving.
+//! The work of a run is a task that the run's actor starts. The task owns everything that the run
+//! needs: permit, lock, adapter. It asks the actor for every transition. So a run continues if its
+//! actor is lost, and if its caller drops the future.
 
 mod captures;
 mod ending;

@@ -1,4 +1,5 @@
-//! Holding a run: the lease that is taken and renewed, and what is heard through it.
+//! Holding a run: taking and renewing its lease, and noticing cancellations and the loss of the
+//! lease.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One run, restore or undo at a time in a workspace, over all processes.
+//! The run lock: one run, restore or undo at a time in a workspace, over all processes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};

@@ -1,7 +1,7 @@
-//! A run from its acceptance to its end, whoever brings that about.
+//! A run from its acceptance to its end.
 //!
-//! It knows `step`, `process`, `workspace` and what is below them. It does not know sessions but by
-//! their actor.
+//! It uses `step`, `process`, `workspace` and the folders below them. It reaches sessions only
+//! through their actor.
 
 pub(crate) mod artifact;
 pub(crate) mod cancel;

@@ -1,4 +1,4 @@
-//! Whether anybody has a run, and how it is taken from whoever had it.
+//! Which engine holds a run, and taking the run over from it.
 
 use jiff::Timestamp;
 

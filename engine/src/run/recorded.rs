@@ -1,4 +1,4 @@
-//! What it means to start a run whose id is on record.
+//! What happens when a run is started whose id is on record.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub(crate) struct Recorded {
     pub(crate) open: Vec<QuestionRow>,
 }
 
-/// What it means to start a run whose id is on record.
+/// What happens when a run is started whose id is on record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// It has ended: the answer is what is on record.

@@ -1,4 +1,5 @@
-//! Settling a run whose engine or task is gone: it ends as failed, or rests if it can be resumed.
+//! Settling a run whose engine or task is gone: it ends as failed, or stays interrupted if it can
+//! be resumed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The answer of a run that has ended or waits, from what is on record.
+//! The outcome of a run that has ended or waits, read from its record.
 
 use std::io;
 

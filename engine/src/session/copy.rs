@@ -1,4 +1,4 @@
-//! What a snapshot has, put elsewhere.
+//! Copying the files of a snapshot into another directory.
 
 use stillframe_backends::{CopyOptions, CopyOutcome};
 

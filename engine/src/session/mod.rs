@@ -1,6 +1,6 @@
 //! What a host does in a session: runs, captures, comparisons, restores and undos.
 //!
-//! It knows `run`, `workspace` and what is below them.
+//! It uses `run`, `workspace` and the folders below them.
 
 pub(crate) mod copy;
 pub(crate) mod manager;

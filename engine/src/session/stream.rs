@@ -1,4 +1,4 @@
-//! Events as they come: pulled from the log by cursor.
+//! A stream of events, read from the log by cursor.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Undos: which operation is taken back, how much of it, and doing it.
+//! Undos: choosing the operation, choosing how much of it to undo, and undoing it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is written to the state: one change, and an event that has no number yet.
+//! What is written to the state: a change, and an event without a sequence number.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What every state store promises: one test for each, over any implementation.
+//! The promises of every state store: one test for each, for any implementation.
 
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Databases of every earlier version, with something of everything in them.
+//! Databases of every earlier version, with rows in every table.
 //!
-//! A fixture has what came with its version; a database of version n has those up to n. They are
-//! looked at by a connection of SQLite's own, and compared value by value.
+//! A fixture adds the rows that its version introduced; a database of version n gets all fixtures
+//! up to n. The tests read them through a plain SQLite connection, and compare value by value.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-//! The limit of how large a file the process may make.
+//! The limit on the size of files that the process may make.
 
 /// Whether this process may make no file as large as it likes (RLIMIT_FSIZE).
 pub(crate) fn has_file_size_limit() -> bool {

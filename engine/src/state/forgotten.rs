@@ -1,4 +1,4 @@
-//! The snapshots that clean-ups have taken off the log, by what they told.
+//! The snapshots that clean-ups have removed from the log, read from their events.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What somebody gives of an id who does not give all of it.
+//! The beginning of an id, which people may give in place of the whole id.
 
 use crate::error::Error;
 

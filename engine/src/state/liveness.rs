@@ -1,4 +1,4 @@
-//! Which engines are alive: each holds a lock that the kernel frees when its process dies.
+//! Which engines are alive: each holds a lock that the kernel releases when its process dies.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

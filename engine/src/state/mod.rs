@@ -1,8 +1,8 @@
-//! What must survive the engine: the port that keeps it. [`sqlite`] implements it, with a file for
-//! the rows of each noun.
+//! Durable state: the port `StateStore`. [`sqlite`] implements it, with a file for the rows of each
+//! noun.
 //!
-//! It owns the state directory but for workspaces and artifacts, and finds what people name. It
-//! knows `records`, `events` and the error of the API.
+//! It owns the state directory except for workspaces and artifacts, and finds records by the names
+//! that people give. It uses `records`, `events` and the error of the API.
 
 pub(crate) mod change;
 #[cfg(test)]

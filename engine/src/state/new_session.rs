@@ -1,4 +1,4 @@
-//! What makes a session.
+//! The changes that create a session.
 
 use jiff::Timestamp;
 

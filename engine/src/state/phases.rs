@@ -1,4 +1,4 @@
-//! The phases of a run, as the rows have them.
+//! The phases of a run, made from the rows.
 
 use crate::id::RunId;
 use crate::records::run_record::RunExport;

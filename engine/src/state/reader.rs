@@ -1,4 +1,4 @@
-//! Reading the state beside its writer.
+//! Reading the state while the writer works.
 
 use std::sync::{Arc, Mutex};
 

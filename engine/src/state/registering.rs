@@ -1,8 +1,10 @@
-//! What keeps a clean-up from an artifact that its store has already and the log does not have yet.
+//! Protecting an artifact from clean-ups while the artifact store has it already and the log does
+//! not.
 //!
-//! Whoever keeps an artifact has a shared lock on one file, from before the put until the row is
-//! written; the kernel frees it when the process dies. Somebody who had the lock alone for a moment
-//! knows that of everything that was in the store before, the row is written or never will be.
+//! Code that stores an artifact holds a shared lock on one file, from before the put until the row
+//! is written; the kernel releases it if the process dies. A clean-up takes the exclusive lock for
+//! a moment. After that, for every artifact that was in the store before, the row is written or
+//! will never be.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,7 +1,7 @@
-//! Room on the disk of the state directory that is kept for those who make room or put back: a disk
-//! that is full to its last byte has none even for the memory that the processes of the database
-//! share. Recovery has it too, because a restore that a crash has interrupted has replaced some
-//! files and not others, and must not wait for somebody.
+//! A reserve of disk space in the state directory, for commands that free space or restore. A
+//! completely full disk has no space even for the shared memory of the database. Recovery may use
+//! the reserve too: an interrupted restore has replaced some files and not others, and must be
+//! finished without waiting for a person.
 
 use std::fs;
 use std::io;

@@ -1,8 +1,8 @@
-//! The sums of rows: they tell a row that is as it was written from one that a disk has changed.
+//! Checksums of rows: they detect rows that the disk has changed.
 //!
-//! SQLite checks how pages and indexes hang together, and not what is in a value. Triggers of the
-//! database (`migrations/0003.sql` and later) keep the sums; here is the function that they call, and who
-//! compares.
+//! SQLite checks the structure of pages and indexes, but not the values. Triggers of the database
+//! (`migrations/0003.sql` and later) maintain the sums; this module has the function that they
+//! call, and the comparison.
 
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::ValueRef;

@@ -1,4 +1,4 @@
-//! The host's work: what runs between the before- and the after-snapshot.
+//! The host's work, which runs between the before- and the after-snapshot.
 
 use std::fmt;
 use std::future::Future;

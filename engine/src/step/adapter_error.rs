@@ -1,4 +1,4 @@
-//! Why the work of a run did not end well.
+//! Why the work of a run failed.
 
 use stillframe_backends::ErrorKind;
 
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::records::output::AdapterOutput;
 
-/// Why the work of a run did not end well.
+/// Why the work of a run failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", failure.message)]
 #[non_exhaustive]

@@ -1,5 +1,4 @@
-//! Answers to questions: those that people give, and those that count because nobody gave one in
-//! time.
+//! Answers to questions: those that people give, and default answers at the deadline.
 
 use serde_json::Value;
 use stillframe_backends::{ErrorKind, seeded_bug};

@@ -1,4 +1,4 @@
-//! What a commit that a step wants should be made of.
+//! The options of a commit that a step requests.
 
 use stillframe_backends::{RelPath, Signature};
 

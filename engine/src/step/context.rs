@@ -1,4 +1,4 @@
-//! What an adapter knows of the run that it works for.
+//! What an adapter gets of the run that it works for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::step::step_error::StepError;
 use crate::step::step_log::StepLog;
 use crate::step::tool_counters::ToolCounters;
 
-/// What an adapter knows of the run that it works for.
+/// What an adapter gets of the run that it works for.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunContext {

@@ -1,6 +1,6 @@
-//! What an adapter has of its run: phases, steps, tools and questions, and what is written of them.
+//! What an adapter can do in its run: phases, steps, tools and questions, and their records.
 //!
-//! It knows `workspace` and what is below it. It does not know how a run begins or ends.
+//! It uses `workspace` and the folders below it. It does not know how a run begins or ends.
 
 pub(crate) mod adapter;
 pub(crate) mod adapter_error;

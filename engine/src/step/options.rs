@@ -1,4 +1,4 @@
-//! How a step is done, besides its work: its name, its definition, when it is tried again.
+//! The options of a step: its name, its definition, and when it is retried.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Named parts of a run that are done once: what an adapter does in phases and steps.
+//! Phases and steps for an adapter: named parts of a run, each done once.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What a run will do, compared with what it has done: steps match by name, not by their place.
+//! Comparing the planned steps of a run with its record: steps match by name, not by position.
 //! Pure.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What can be asked of a person, and what can be answered.
+//! Questions to people, and their possible answers.
 
 use crate::error::Error;
 use crate::records::question::{Question, QuestionRow};

@@ -1,11 +1,11 @@
-//! Why there is no result of a step.
+//! Why a step has no result.
 
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::plan::PlanReport;
 
-/// Why there is no result of a step.
+/// Why a step has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {

@@ -1,5 +1,5 @@
-//! The record of a run's phases and steps, as its adapter asks for them: reads, captures and
-//! writes.
+//! Recording the phases and steps of a run as its adapter calls them: the order of reads, captures
+//! and writes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

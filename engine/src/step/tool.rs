@@ -1,4 +1,4 @@
-//! Calls of tools between two snapshots: what an agent's tool breaks is put back at once.
+//! Calls of tools between two snapshots: if an agent's tool fails, its changes are undone at once.
 
 use std::collections::BTreeMap;
 use std::future::Future;

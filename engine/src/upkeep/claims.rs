@@ -1,4 +1,4 @@
-//! What keeps a snapshot from being let go of: somebody needs it, or has said that it is kept.
+//! Which snapshots must not be removed: those that something needs, and pinned ones.
 
 use std::collections::HashMap;
 

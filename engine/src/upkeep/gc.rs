@@ -1,4 +1,4 @@
-//! Forgetting what need not be kept: retention and quota.
+//! Clean-up: removing snapshots and artifacts by age, number and quota.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;

@@ -1,7 +1,6 @@
-//! What keeps the state directory in order: clean-ups, retention, purges, checks, and recovery
-//! after a crash.
+//! Upkeep of the state directory: clean-ups, retention, purges, checks, and recovery after a crash.
 //!
-//! It knows `run`, `workspace` and what is below them. Nothing but the engine calls it.
+//! It uses `run`, `workspace` and the folders below them. Only the engine calls it.
 
 pub(crate) mod claims;
 pub(crate) mod gc;

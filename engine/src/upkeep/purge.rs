@@ -1,4 +1,4 @@
-//! Removing content, such as a leaked secret, from everything that is kept for a workspace.
+//! Removing content, such as a leaked secret, from everything that is stored for a workspace.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! What an engine does about what a dead one left, before it takes work of its own.
+//! Recovery: an engine finishes what a dead engine left, before it accepts work.
 
 use stillframe_backends::{ErrorKind, Operation};
 

@@ -1,7 +1,7 @@
-//! What is kept without being asked, and let go of without being asked.
+//! Retention: removing old snapshots automatically.
 //!
-//! A host applies it as often as it likes; it looks at most once a day, and the first time it only
-//! says what it would do.
+//! A host may apply it at any time. It does something at most once a day, and the first time it
+//! only announces what it will do.
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};

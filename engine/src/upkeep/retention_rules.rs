@@ -1,4 +1,4 @@
-//! Which snapshots the retention lets go of. Pure.
+//! Which snapshots retention removes. Pure.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! Patches that the store of artifacts has and the log does not name.
+//! Patches that the artifact store has and the log does not name.
 //!
-//! A patch is in its store before its row is written. Whoever dies in between leaves one that
-//! nobody can ask for; so does whoever deletes one and dies once the row is gone.
+//! A patch is stored before its row is written. If a process dies in between, it leaves a patch
+//! that nobody can ask for. The same happens if a process deletes an artifact and dies after it
+//! removed the row.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Whether everything that is kept is whole.
+//! Checking that everything that is stored is complete and undamaged.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::options::WorkspaceOptions;
 use crate::workspace::backends;
 use crate::workspace::cancellation::Cancellation;
 
-/// Whether everything that is kept is whole.
+/// Checking that everything that is stored is complete and undamaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct VerifyOutcome {

@@ -1,4 +1,4 @@
-//! Rows for the snapshots that a store has and the log does not know of.
+//! Writing rows for snapshots that a store has and the log lacks.
 
 use std::collections::HashSet;
 

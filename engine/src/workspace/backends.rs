@@ -1,4 +1,4 @@
-//! The backends that understand what a store holds.
+//! Choosing the backend that can read the content of a store.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! The cancellation of an operation by its host, its time or the end of the engine, for work that
-//! blocks.
+//! Cancelling blocking work: by the host, by a deadline, or when the engine stops.
 
 use stillframe_backends::{Interrupt, Operation};
 use tokio_util::sync::CancellationToken;

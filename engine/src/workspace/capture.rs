@@ -1,4 +1,4 @@
-//! A capture, and what the log is told of it.
+//! A capture, and its row and event in the log.
 
 use stillframe_backends::{
     Backend, LockedWorkspace, Operation, Snapshot, SnapshotOptions, Workspace,

@@ -1,4 +1,4 @@
-//! Two snapshots of a workspace compared.
+//! Comparing two snapshots of a workspace.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};

@@ -1,5 +1,5 @@
-//! Carrying out what steps want done to a repository, and settling what a crash left of it: by
-//! looking.
+//! Carrying out the effects of steps on a repository, and settling those that a crash interrupted,
+//! by looking at the repository.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,10 +1,10 @@
-//! Whether the log and the stores of a workspace know of the same snapshots.
+//! Comparing the snapshots in the log with those in the stores of a workspace.
 //!
-//! A snapshot is in its store before it is in the log, and the log can lose its end: to a disk, or
-//! to whoever copied it without what belongs to it. So whoever is to work in a workspace, or to
-//! tell of its snapshots, looks first. The look costs no more than the names of the refs: what is
-//! lost of a log is its end, so that the newest snapshot of the store is missing; and whatever else
-//! is missing, the numbers differ.
+//! A snapshot is in its store before it is in the log, and the log can lose its newest entries:
+//! through a damaged disk, or through a copy without the write-ahead log. So the two are compared
+//! before work in a workspace, and before its snapshots are listed. The comparison costs only a
+//! look at the names of the refs. If the log has lost its end, the newest snapshot of the store is
+//! missing in it; if anything else is missing, the numbers differ.
 
 use std::collections::HashSet;
 

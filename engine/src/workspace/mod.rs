@@ -1,8 +1,8 @@
-//! Work on one workspace: open it, take turns, capture, compare, restore, and finish what a crash
-//! interrupted.
+//! Work on one workspace: opening it, waiting for its lock, capturing, comparing, restoring, and
+//! finishing what a crash interrupted.
 //!
-//! It knows `actors`, `state` and what is below them. It does not know of steps, runs and sessions
-//! but by their records.
+//! It uses `actors`, `state` and the folders below them. It knows only the records of steps, runs
+//! and sessions.
 
 pub(crate) mod adoption;
 pub(crate) mod backends;

@@ -1,4 +1,4 @@
-//! A workspace that is known to be one, and how to capture it.
+//! An opened workspace, with the backend to capture it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
 
-/// A workspace that is known to be one, and how to capture it.
+/// An opened workspace, with the backend to capture it.
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) workspace: Workspace,

@@ -1,4 +1,4 @@
-//! Letting the log know again of the snapshots that it has lost.
+//! Writing rows again for snapshots that the log has lost.
 
 use std::time::Duration;
 

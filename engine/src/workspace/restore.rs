@@ -1,4 +1,4 @@
-//! Restores: a rollback, a restore by hand or an undo, from its beginning to its record.
+//! Restores: a rollback, a restore by hand or an undo, from the beginning to the record.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! The record of a restore: what the log is told of one, also where its engine died before it could
-//! tell.
+//! The record of a restore in the log, also for a restore whose engine died before it wrote the
+//! record.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,5 @@
-//! The refs in the user's repository that keep the commits which restores left.
+//! The safety refs in the user's repository, which keep commits that restores would leave without a
+//! name.
 
 use serde::Serialize;
 use stillframe_backends::{

@@ -1,6 +1,6 @@
-//! Work on a workspace, as the actors and the runs ask for it: open, take turns, capture, compare.
+//! Work on a workspace for actors and runs: opening it, waiting for its turn, capturing, comparing.
 //!
-//! What has `Locked` in its arguments blocks, and runs where blocking is allowed.
+//! A function with a `Locked` argument blocks, and runs only where blocking is allowed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which calls of an operation a test disturbs, where it takes long to disturb each of them.
+//! A sample of the calls of an operation, for tests in which disturbing every call takes too long.
 
 use std::collections::HashMap;
 use std::env;

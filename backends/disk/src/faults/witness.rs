@@ -1,4 +1,4 @@
-//! Who sees the calls of an operation in a test, and makes one fail.
+//! For tests: the observer of an operation's calls, which makes one of them fail.
 
 use std::io;
 use std::panic::Location;

@@ -1,6 +1,6 @@
-//! git's configuration, as far as it says what a repository's format is and which of the user's own
-//! files hold ignore rules and attributes. Nothing is ever executed, and nothing included but by
-//! the user's own files.
+//! The parts of git's configuration that say which format a repository has, and which of the user's
+//! own files have ignore rules and attributes. Nothing is executed, and only the user's own files
+//! can include other files.
 
 mod includes;
 mod settings;

@@ -1,4 +1,4 @@
-//! Where the user's index lies, and what it takes to read it.
+//! Finding and reading the user's index.
 
 use std::fs::File;
 use std::io::{self, Read};

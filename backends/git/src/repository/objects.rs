@@ -1,7 +1,7 @@
 //! The objects of the user's repository, loose and packed, its alternates' included.
 //!
-//! libgit2 reads none of them: version 1.9.7 waits for ever on a truncated loose object, and it
-//! maps packs, so that one that is cut short meanwhile ends the process.
+//! libgit2 is not used: version 1.9.7 waits for ever on a truncated loose object, and it maps
+//! packs, so a pack that is truncated meanwhile ends the process.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

@@ -1,10 +1,10 @@
-//! The files by which git knows a merge, rebase, cherry-pick, revert or bisect in progress, and
-//! those by which it remembers one that ended.
+//! The files in which git stores a merge, rebase, cherry-pick, revert or bisect in progress, and
+//! the files that remain after one.
 //!
 //! Where the list comes from: `gitrepository-layout`; `path.c` of git (`GIT_PATH_FUNC`) with
 //! `remove_branch_state` and `remove_merge_branch_state` of its `branch.c`; `bisect.c`,
-//! `sequencer.c`, and `builtin/am.c`.
-//! All of them belong to one worktree, so they lie in the git directory and not in the common one.
+//! `sequencer.c`, and `builtin/am.c`. All of them belong to one worktree, so they are in the git
+//! directory and not in the common directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 

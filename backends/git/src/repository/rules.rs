@@ -1,4 +1,4 @@
-//! Ignore rules and attributes from files that no tree of the workspace has.
+//! Ignore rules and attributes from files that are in no tree of the workspace.
 
 use std::path::Path;
 

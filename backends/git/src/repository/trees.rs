@@ -1,5 +1,5 @@
-//! The trees of the repository, as far as a capture needs them: HEAD's at the workspace, and those
-//! that stand for a directory in a sparse index.
+//! The trees of the repository that a capture needs: HEAD's tree at the workspace, and the trees
+//! that a sparse index has in place of a directory.
 
 use std::collections::HashMap;
 

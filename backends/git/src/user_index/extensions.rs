@@ -1,4 +1,4 @@
-//! What follows the entries of an index file.
+//! The extensions of an index file, which follow its entries.
 
 use sha1::{Digest as _, Sha1};
 

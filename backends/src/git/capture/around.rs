@@ -1,4 +1,4 @@
-//! The repository around the files: where it stood, and what of it is kept with a capture.
+//! The state of the repository at a capture, and which parts of it are stored with the capture.
 
 use std::collections::BTreeMap;
 

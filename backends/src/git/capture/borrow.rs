@@ -1,4 +1,5 @@
-//! What a capture takes from the user's repository, and what it reads because nobody has it.
+//! Which objects a capture takes from the user's repository, and which files it reads because
+//! neither the repository nor the store has their content.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd as _;

@@ -1,4 +1,4 @@
-//! The trees of a capture: built for directories that differ from the last one.
+//! Building the trees of a capture, only for directories that differ from the last capture.
 
 use std::collections::HashMap;
 

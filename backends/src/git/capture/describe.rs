@@ -1,4 +1,4 @@
-//! What a capture says of what it found: the snapshot, and the record that is kept of it.
+//! Making the snapshot and its stored record from what a capture found.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a capture starts from: what the last one saw, brought into agreement with the user's index.
+//! The starting point of a capture: what the last one saw, updated from the user's index.
 
 use super::sink::collision;
 use super::{Setting, Source};

@@ -1,4 +1,4 @@
-//! Where a capture puts the content that it reads: into its pack, unless the store has it.
+//! Storing the content that a capture reads: into its pack, unless the store has it already.
 
 use std::cell::RefCell;
 

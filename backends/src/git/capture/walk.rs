@@ -1,4 +1,4 @@
-//! Looking at the workspace: by which rules, where, and what was seen.
+//! Walking the workspace for a capture: the rules, the places to look, and the result.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! The attributes of paths, as git finds them when it takes files in (gitattributes(5)).
+//! The attributes of paths, as git finds them when it adds files (gitattributes(5)).
 //!
-//! [`attributes`](crate::git::attributes) answers with care what may be asked for; here it is said
-//! exactly what is.
+//! [`attributes`](crate::git::attributes) gives a cautious answer, a conversion that may be
+//! requested; this module gives the exact values.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The blobs that a commit needs and the repository may lack: what they are made of, and writing
+//! The blobs that a commit needs and the repository may lack: finding their content and writing
 //! them.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
-//! What git makes of a file's bytes before it stores them, where no program is needed for that:
-//! line ends, and `$Id$`. The rules are those of gitattributes(5), "text" and "ident", and of
-//! `core.autocrlf`.
+//! How git converts a file's bytes before it stores them, where no program is needed: line ends and
+//! `$Id$`. The rules are those of gitattributes(5), "text" and "ident", and of `core.autocrlf`.
 
 use std::borrow::Cow;
 

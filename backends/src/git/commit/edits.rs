@@ -1,4 +1,4 @@
-//! What a snapshot changes of the tree of HEAD, as `git add --all` would take it.
+//! The changes of a snapshot to the tree of HEAD, as `git add --all` would stage them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

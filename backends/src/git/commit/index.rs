@@ -1,5 +1,5 @@
-//! The user's index after a commit: at the paths that the commit changed it has what the commit
-//! has.
+//! The user's index after a commit: the paths that the commit changed get the entries of the
+//! commit.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

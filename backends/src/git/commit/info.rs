@@ -1,4 +1,4 @@
-//! What the repository says of a commit.
+//! The facts about a commit in the repository.
 
 use super::objects::{CommitObject, RepositoryTrees};
 use super::tree_changes::{self, Side, TreeChange};

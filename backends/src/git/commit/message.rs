@@ -1,5 +1,5 @@
-//! The message of a commit, with its trailers, and who signs it: as `git commit` and
-//! `git interpret-trailers` make them.
+//! The message of a commit with its trailers, and its author, as `git commit` and `git
+//! interpret-trailers` make them.
 
 use crate::commit::{CommitError, CommitRequest, Signature};
 use crate::git::repository::Settings;

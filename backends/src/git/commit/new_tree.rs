@@ -1,4 +1,4 @@
-//! The tree of a commit: that of HEAD with edits put in.
+//! The tree of a commit: the tree of HEAD with the edits applied.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

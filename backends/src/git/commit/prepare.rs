@@ -1,4 +1,4 @@
-//! Deciding what a commit is going to be, and giving the repository the content that it lacks.
+//! Deciding every byte of a commit, and writing the content that the repository lacks.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Where an intent stands: what a ref is at says whether the commit was made.
+//! The state of an intent: the position of the ref says whether the commit was made.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! An intent that was read and found to be right.
+//! An intent that was read and checked.
 
 use crate::commit::{CommitError, CommitIntent};
 use crate::git::repository::is_ref_name;

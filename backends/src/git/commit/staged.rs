@@ -1,4 +1,4 @@
-//! The user's index, as a commit asks it: what it tracks, and which files are as it has them.
+//! The user's index for a commit: which paths it tracks, and which files match it.
 
 use crate::commit::CommitError;
 use crate::git::ObjectId;

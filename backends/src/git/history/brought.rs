@@ -1,4 +1,4 @@
-//! What a commit has that its parents have not.
+//! The objects that a commit adds to those of its parents.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Giving a repository back what it has lost of the commits that a snapshot kept.
+//! Writing commits that a snapshot stored back into a repository that has lost them.
 
 use std::collections::HashSet;
 use std::path::Path;

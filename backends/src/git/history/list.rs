@@ -1,5 +1,4 @@
-//! What is written down of the commits that are kept: the list of them, and each with its trees in
-//! a bundle.
+//! The stored form of commits: a list of them, and for each a bundle with the commit and its trees.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,10 @@
-//! What is known of the ref that was made last, so that who makes the next one, or asks how many
-//! there are, need not look at all of them.
+//! A note about the ref that was made last, so that making the next one, or counting the refs, need
+//! not read all of them.
 //!
-//! A file beside the refs has it. It is a shortcut that may be missing, and it counts only as long
-//! as nobody has published since, which the directory of the other shortcuts tells: something is
-//! made there for every ref, and before it. (Versions that know nothing of the file make it after.)
-//! A power cut may take what that directory had and leave the file, so nothing of it counts after
-//! the machine was started again.
+//! The note is a file beside the refs, and may be missing. It is valid only if nothing was
+//! published since. The directory `by-id` shows this: every ref gets a file there before the ref is
+//! made. (Versions that do not know the note make it after the ref.) A power cut may lose that file
+//! and keep the note, so the note is not valid after a reboot.
 
 use std::fs;
 use std::io;

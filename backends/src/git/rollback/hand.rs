@@ -1,4 +1,4 @@
-//! Carrying out a plan, under git's own locks.
+//! Executing the plan of a rollback, under git's own locks.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

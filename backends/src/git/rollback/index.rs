@@ -1,4 +1,4 @@
-//! What becomes of the user's index, and what it is taken from.
+//! Deciding what the user's index becomes, and from which blob it is restored.
 
 use serde::{Deserialize, Serialize};
 

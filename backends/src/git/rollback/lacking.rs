@@ -1,4 +1,4 @@
-//! What is told of objects that a repository lacks after all, and what stays for that.
+//! Objects that the repository lacks: the message about them, and what is therefore not restored.
 
 use crate::error::ErrorKind;
 use crate::git::history::Lacking;

@@ -2,7 +2,7 @@
 //! `<file>.lock`, which must not exist yet, then a rename.
 //!
 //! A lock is a hard link to a file whose name has the id of the operation, so that after a crash
-//! our own is known from a foreign one.
+//! our own lock can be told from a foreign one.
 
 use std::fmt::Display;
 use std::fs::File;

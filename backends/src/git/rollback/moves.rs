@@ -1,4 +1,4 @@
-//! Where HEAD and branches go, as a function of the two states and the present tips.
+//! Deciding where HEAD and branches move: a pure function of the two states and the present tips.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What becomes of the files of git's operations, as a function of the states that are known.
+//! Deciding what becomes of the files of git's operations: a pure function of the known states.
 
 use std::collections::BTreeSet;
 

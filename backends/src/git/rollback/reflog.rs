@@ -1,4 +1,4 @@
-//! Reflogs: the lines that say how a ref moved.
+//! Writing lines of reflogs.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};

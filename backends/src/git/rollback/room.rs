@@ -1,4 +1,4 @@
-//! Room for a ref: git keeps no `d` beside a `d/x`, be they files or packed.
+//! Refs that block another ref: git allows no `d` beside a `d/x`, as files or packed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

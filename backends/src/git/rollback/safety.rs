@@ -1,7 +1,8 @@
-//! The refs in the user's repository that keep the commits which restores left.
+//! Safety refs: refs in the user's repository that keep commits which a restore would leave without
+//! a name.
 //!
-//! They lie outside of `refs/tags/`, so that no push of branches or tags sends what a run committed
-//! and nobody has published. An earlier version kept them as tags, which are moved here.
+//! They are outside of `refs/tags/`, so that no push of branches or tags sends what a run
+//! committed. An earlier version kept them as tags, which are moved here.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Which files git goes on to see though the index that comes leaves them out of the work tree.
+//! Files that must stay visible to git although the restored index marks them skip-worktree.
 //!
-//! A sparse checkout sets a bit for what is not on disk, and git looks at no such file. One that
-//! somebody wrote meanwhile stays there: with the bit, nobody would hear of what is in it.
+//! A sparse checkout sets that bit for files that are not on disk, and git ignores such files. If a
+//! file is on disk and stays there, restoring its bit would hide its edits from git.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

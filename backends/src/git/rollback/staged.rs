@@ -1,4 +1,4 @@
-//! What an index stages, and the objects that it takes.
+//! The staged content of an index, and the objects that it needs.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;

@@ -1,7 +1,7 @@
-//! Taking over what the user's repository has already.
+//! Borrowing objects that the user's repository already has.
 //!
-//! Packs and loose objects come in as hard links, so they cost nothing and survive whatever happens
-//! to the repository. Nothing is written there: no byte, and no time of a shared file.
+//! Packs and loose objects are hard-linked, so they cost nothing and survive any change of the
+//! repository. Nothing is written there: no byte, and no time of a shared file.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};

@@ -1,4 +1,4 @@
-//! Removing what no ref needs.
+//! Garbage collection: removing objects that no ref needs.
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Seeing that everything that a snapshot names is there, before a ref names the snapshot.
+//! Checking that the store has everything that a snapshot names, before a ref names the snapshot.
 
 use std::collections::HashSet;
 use std::path::Path;

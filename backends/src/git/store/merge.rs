@@ -1,5 +1,5 @@
-//! Merging small packs as captures go on, so that what one costs does not follow how many came
-//! before it: each makes a pack, and each looks at all of them.
+//! Merging small packs during captures. Each capture makes a pack and looks at all packs; without
+//! merging, a capture would cost more the more captures came before it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

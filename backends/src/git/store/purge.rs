@@ -1,4 +1,4 @@
-//! Finding content in all snapshots, and removing its bytes.
+//! Purging: finding content in all snapshots, and removing its bytes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;

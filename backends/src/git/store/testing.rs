@@ -1,4 +1,4 @@
-//! For the tests of the store: one to publish in, and git to look at it.
+//! For the tests of the store: a store to publish in, and git to inspect it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,10 @@
-//! Which packs the cache of captures relies on, and whether they still are what they were.
+//! The list of packs that the stat cache relies on, and checking that they did not change.
 //!
-//! The cache says of an unchanged file that its content is in the store, and a capture believes it
-//! without a look. What it can afford is a look at each pack, and at the directories of loose
-//! objects: a pack that is gone, that has another size, or that was written to, and a loose object
-//! that is gone take the cache's word back, and then everything that the workspace or its
-//! repository still has is stored anew. Damage that leaves the times of a file as they were is
-//! found when something is read, and by [`Store::verify`].
+//! The cache says that the content of an unchanged file is in the store, and a capture does not
+//! check each object. It only checks each pack, and the directories of loose objects. If a pack is
+//! gone, has another size or was written to, or if a loose object is gone, the cache is not used,
+//! and everything that the workspace or its repository still has is stored again. Damage that does
+//! not change the times of a file is found when the object is read, and by [`Store::verify`].
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;

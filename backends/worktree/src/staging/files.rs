@@ -1,4 +1,4 @@
-//! Writing what will be placed into the staging directory, on several threads.
+//! Writing new files into the staging directory, on several threads.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Files that are written with holes where a run of zeros is long.
+//! Writing files with holes in place of long runs of zeros.
 
 use std::fs::File;
 use std::io::{self, Write};

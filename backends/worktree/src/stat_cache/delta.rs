@@ -1,4 +1,4 @@
-//! What a capture found to differ from what the last one saw.
+//! The differences between a capture and the last one.
 
 use std::collections::HashSet;
 use std::sync::Arc;

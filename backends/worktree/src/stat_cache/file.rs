@@ -1,9 +1,9 @@
-//! The cache on disk: a base, and after it what each capture changed.
+//! The cache on disk: a base, followed by the changes of each capture.
 //!
-//! A capture of a large tree in which little changed would spend most of its time on writing the
-//! whole cache again, so it appends a frame with the directories that changed. Once the frames
-//! after the base are larger than the base, the file is written anew. The base itself is some
-//! frames, so that none of it is ever held whole in its encoded form.
+//! If a capture of a large tree with few changes wrote the whole cache again, this would take most
+//! of its time. So it appends a frame with the directories that changed. Once the frames after the
+//! base are larger than the base, the file is rewritten. The base consists of several frames too,
+//! so that its encoded form is never in memory as a whole.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;

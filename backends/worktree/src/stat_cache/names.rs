@@ -1,4 +1,4 @@
-//! Sorted names, and what is known of them, in two allocations a directory.
+//! Sorted names of a directory with their data, in two allocations.
 //!
 //! A workspace has a few thousand directories and a hundred times as many names: an allocation for
 //! each name would cost more than everything else that a capture does to an unchanged one.

@@ -1,4 +1,4 @@
-//! What the index has in directories that are gone.
+//! Entries of the index in directories that do not exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

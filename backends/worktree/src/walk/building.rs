@@ -1,4 +1,4 @@
-//! A directory that is being read, beside what the cache has of it.
+//! A directory that is being read, merged with its entry in the cache.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What one thread of a walk found.
+//! The result of one thread of a walk.
 
 use rustix::fs::FileType;
 

@@ -1,4 +1,4 @@
-//! Reading one directory, name by name, beside what the cache has of it.
+//! Reading one directory, name by name, and merging it with its entry in the cache.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What an index has of directories that no capture has seen.
+//! Entries of an index for directories that no capture has seen.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,5 @@
-//! Files that something holds open: they may change without an event, or their closing be told of
-//! which no opening was.
+//! Finding files that a process has open: they may change without an event, or be closed although
+//! their opening was not reported.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! What has happened in the watched directories: a function of the kernel's events.
+//! The changes in the watched directories since the last capture: a pure function of the kernel's
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;

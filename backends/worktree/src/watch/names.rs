@@ -1,4 +1,4 @@
-//! Names by directory, with a bound on how many are kept.
+//! Names by directory, with a limit on their number.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! A picture of a directory that is brought up to date only where the journal points is what a full
-//! look gives, whatever happened.
+//! Property test: after random changes, a picture of a directory that is updated only where the
+//! watch reports changes equals the result of a full look.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

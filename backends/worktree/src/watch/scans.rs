@@ -1,4 +1,4 @@
-//! Looking for holders while others go on with their work.
+//! Looking for processes that have files open, on a background thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

@@ -1,4 +1,4 @@
-//! What is on record of a run of a file of steps, and whether a file can go on with it. Pure.
+//! The record of a run of a step file, and whether a file can resume it. Pure.
 
 use serde_json::Value;
 use stillframe::records::{RunExport, RunRecord, StepRecord, StepStatus};

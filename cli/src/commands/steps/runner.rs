@@ -1,4 +1,4 @@
-//! Runs the commands of a file, each as a step, and says how that goes.
+//! Runs the commands of a file, each as a step, and reports progress.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

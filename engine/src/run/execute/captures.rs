@@ -1,4 +1,4 @@
-//! The captures of a run, what is compared between them, and the way back after a failure.
+//! The captures of a run, the comparison of them, and the rollback after a failure.
 
 use std::sync::Arc;
 use std::time::Duration;

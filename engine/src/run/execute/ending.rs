@@ -1,4 +1,4 @@
-//! The end of a run: what is written down of it, and what its caller is told.
+//! Ending a run: the record of the end, and the answer to the caller.
 
 use serde_json::Value;
 use stillframe_backends::ErrorKind;

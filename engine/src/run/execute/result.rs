@@ -1,4 +1,4 @@
-//! What the end of an adapter means for its run.
+//! What the result of an adapter means for its run.
 
 use stillframe_backends::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! What every state store promises of questions, effects and commits.
+//! The promises of every state store about questions, effects and commits.
 
 use std::time::Duration;
 

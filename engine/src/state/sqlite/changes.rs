@@ -1,4 +1,4 @@
-//! The changes that the state knows, each as statements of one transaction.
+//! Every change of the state, as statements of one transaction.
 
 use rusqlite::Transaction;
 

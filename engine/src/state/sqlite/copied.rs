@@ -1,6 +1,6 @@
-//! A database that cannot be written, read from a copy: SQLite has to recover its log, and to share
-//! memory with others, before it reads the first row. What says that nothing changes (`immutable`)
-//! would pass over the log.
+//! Reading a database that cannot be written, from a copy. SQLite has to recover the write-ahead
+//! log, and to share memory with other processes, before it can read the first row. The mode for
+//! unchanging files (`immutable`) would ignore the log.
 
 use std::fs;
 use std::io;

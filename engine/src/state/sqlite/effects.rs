@@ -1,4 +1,4 @@
-//! Rows of effects, and of the commits that came of them.
+//! Rows of effects, and of the resulting commits.
 
 use rusqlite::{Row, Transaction, params};
 use stillframe_backends::Signature;

@@ -1,4 +1,4 @@
-//! Rows of leases: who works on a run, and until when.
+//! Rows of leases: which engine works on a run, and until when.
 
 use jiff::Timestamp;
 use rusqlite::{Row, Transaction, params};

@@ -1,5 +1,5 @@
-//! Opening the database: how a connection is set up, what is refused, and what brings an older one
-//! up to date.
+//! Opening the database: setting up a connection, refusing unknown databases, and migrating older
+//! ones.
 
 use std::fs;
 use std::io::{self, Read as _};

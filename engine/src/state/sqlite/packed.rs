@@ -1,4 +1,4 @@
-//! Text that may be long, as bytes that take little room.
+//! Long text, compressed.
 
 use std::io::{Read as _, Write as _};
 

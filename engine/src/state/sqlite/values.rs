@@ -1,4 +1,4 @@
-//! Values as SQLite has them: times, counts, ids, words and documents.
+//! Conversion of values for SQLite: times, counts, ids, words and documents.
 
 use jiff::Timestamp;
 use rusqlite::Row;

@@ -1,4 +1,5 @@
-//! Commits, from inside a step: wanted, written down, made, written down again.
+//! Commits from inside a step: the intent is recorded, the commit is made, and the result is
+//! recorded.
 
 use jiff::Timestamp;
 use stillframe_backends::{

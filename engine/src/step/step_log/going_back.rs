@@ -1,4 +1,4 @@
-//! Taking back what a step or a tool did.
+//! Undoing what a step or a tool did.
 
 use stillframe_backends::{BackendKind, ErrorKind, Label, Operation, Snapshot, SnapshotId};
 

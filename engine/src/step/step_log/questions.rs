@@ -1,5 +1,4 @@
-//! Asking, from inside a run: what is on record is answered from there, and what is not is waited
-//! for.
+//! Asking from inside a run: a recorded answer is returned at once; otherwise the question waits.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

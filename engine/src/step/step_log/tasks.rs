@@ -1,4 +1,4 @@
-//! Parts of a step's work, put on record for whoever watches.
+//! Recording the parts of a step's work, for observers.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
-//! The files that the user's own configuration takes in (`git-config`, "Includes").
+//! The files that the user's own configuration includes (`git-config`, "Includes").
 //!
-//! Only files of the user's and the machine's are read so. What a repository's configuration
-//! includes is nobody's business here: it may name anything.
+//! Only includes in files of the user and the machine are followed. Includes in a repository's
+//! configuration are ignored, because they may name any file.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;

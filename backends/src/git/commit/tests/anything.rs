@@ -1,4 +1,4 @@
-//! Whatever is done to a work tree, git would commit the same.
+//! After random changes of a work tree, git makes the same commit.
 
 use super::*;
 

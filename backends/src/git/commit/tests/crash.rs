@@ -1,4 +1,4 @@
-//! What a crash, or a disk that refuses, leaves.
+//! Commits and crashes, or a failing disk.
 
 use super::*;
 use crate::faults::{Calls, Fault};

@@ -1,4 +1,4 @@
-//! What is refused, what hostile repositories lead to, and what is said of commits.
+//! Refused commits, hostile repositories, and the facts about commits.
 
 use super::*;
 use crate::repository::Repository as _;

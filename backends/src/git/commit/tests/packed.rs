@@ -1,4 +1,4 @@
-//! In most repositories most objects lie in packs.
+//! Commits in repositories whose objects are in packs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Where an intent stands, and what becomes of it then.
+//! The state of an intent after a crash, and settling it.
 
 use super::*;
 use crate::trial;

@@ -1,4 +1,4 @@
-//! What the index says counts, and what becomes of it.
+//! The index decides what is tracked, and is updated by a commit.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! A merge, rebase, cherry-pick, revert or bisect in progress, before or after what is taken back.
+//! Rollbacks with a merge, rebase, cherry-pick, revert or bisect in progress before or after the
+//! run.
 
 use super::*;
 
