@@ -424,10 +424,10 @@ pub struct SnapshotOptions {
     pub borrow: BorrowMode,
     /// Told how far the capture has come. Default: nobody.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
-    /// Keep a journal of what changes in the workspace after this capture, as long as the
-    /// [`Workspace`] or a clone of it lives, and use the one that an earlier capture left: so the
-    /// next capture looks only where something changed. It costs one watch a directory (inotify's),
-    /// and a thread. Where a journal cannot be kept or has a hole, everything is looked at;
+    /// Watch the workspace for changes after this capture, as long as the [`Workspace`] or a clone
+    /// of it lives, and use the watch that an earlier capture left: so the next capture looks only
+    /// where something changed. It costs one inotify watch a directory, and a thread. If the
+    /// workspace cannot be watched, or the watch has a hole, everything is looked at;
     /// [`SnapshotMetadata::search`](crate::SnapshotMetadata) says which way was taken and why.
     /// Default: false.
     pub watch: bool,

@@ -30,13 +30,13 @@ pub const FIRST: &str = "first capture";
 pub const UNCHANGED: &str = "unchanged, walking, living process";
 /// Walking, with a new handle, which reads the cache from the disk.
 pub const UNCHANGED_FRESH: &str = "unchanged, walking, fresh handle";
-/// With the journal that the last capture left.
+/// With the watch that the last capture left.
 pub const UNCHANGED_WATCHED: &str = "unchanged, watched";
 /// After 100 modified, 50 new and 20 deleted files.
 pub const AFTER: &str = "170 changes, walking, living process";
 /// The same with a new handle.
 pub const AFTER_FRESH: &str = "170 changes, walking, fresh handle";
-/// The same with a journal.
+/// The same with a watch.
 pub const AFTER_WATCHED: &str = "170 changes, watched";
 /// A fifth more files, untracked.
 pub const NEW_FILES: &str = "20 % new untracked files";

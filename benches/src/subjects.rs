@@ -43,7 +43,7 @@ impl Stillframe {
         }
     }
 
-    /// Keeps a journal from the next snapshot on.
+    /// Watches the workspace from the next snapshot on.
     pub fn watching(mut self) -> Self {
         self.watches = true;
         self

@@ -76,10 +76,11 @@ pub struct WorkspaceOptions {
     /// nobody can.
     #[serde(skip)]
     pub cancellation: CancellationToken,
-    /// Keep a journal of what changes in the workspace from the first snapshot of a session to the
-    /// session's end, so that each later one looks only where something changed. It costs one watch
-    /// a directory and a thread; where a journal cannot be kept, everything is looked at, and
-    /// [`SnapshotMetadata::search`](crate::backends::SnapshotMetadata) says why. Default: false.
+    /// Watch the workspace for changes (inotify) from the first snapshot of a session to the
+    /// session's end, so that each later snapshot looks only where something changed. It costs one
+    /// watch a directory and a thread. If the workspace cannot be watched, everything is looked at,
+    /// and [`SnapshotMetadata::search`](crate::backends::SnapshotMetadata) says why. Default:
+    /// false.
     #[serde(default)]
     pub watch: bool,
 }

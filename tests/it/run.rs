@@ -66,7 +66,7 @@ fn a_watched_run_says_how_it_looked_and_finds_what_git_finds() {
     assert!(search["directories"].as_u64() >= Some(1), "{search}");
     let after = Snap::of(&workspace["after_snapshot"]);
     assert_eq!(after.tree(), oracle::raw_tree(&ws));
-    // Nobody keeps a journal from one command to the next.
+    // No watch lasts from one command to the next.
     let next = ws.run(["--watch"], "true").ok().json();
     let search = &next["workspace"]["before_snapshot"]["metadata"]["search"];
     assert_eq!(search["how"], "walked", "{search}");

@@ -96,7 +96,7 @@ const STASH: &str = "refs/stash";
 
 /// What a snapshot keeps of history.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct KeptCommits {
     /// The blob with the list; `None`: nothing is kept, nor left out.
     pub(super) list: Option<ObjectId>,
     /// Every blob that is kept, the list included.
@@ -105,7 +105,7 @@ pub(super) struct Kept {
     pub(super) summary: Option<KeptHistory>,
 }
 
-impl Kept {
+impl KeptCommits {
     fn by(id: ObjectId, list: &List) -> Self {
         Self {
             list: Some(id),
@@ -137,16 +137,16 @@ impl Keeper<'_> {
         &self,
         head: &Head,
         refs: &BTreeMap<String, ObjectId>,
-    ) -> Result<Kept, SnapshotError> {
+    ) -> Result<KeptCommits, SnapshotError> {
         let Some(tip) = head.commit() else {
-            return Ok(Kept::default());
+            return Ok(KeptCommits::default());
         };
         let is_other =
             |name: &str| Some(name) != head.branch() && name != STASH && !name.starts_with(OWN);
         let others = refs.iter().filter(|(name, _)| is_other(name));
         let others: Vec<ObjectId> = others.map(|(_, id)| *id).collect();
         if others.contains(&tip) {
-            return Ok(Kept::default());
+            return Ok(KeptCommits::default());
         }
         let Ok(past) = Past::of(self.op, self.repository) else {
             // Nobody knows where history ends.
@@ -170,12 +170,12 @@ impl Keeper<'_> {
     }
 
     /// Adds a list to the store, unless it says nothing.
-    fn kept_as(&self, list: List) -> Result<(Option<ObjectId>, Kept), SnapshotError> {
+    fn kept_as(&self, list: List) -> Result<(Option<ObjectId>, KeptCommits), SnapshotError> {
         if list == List::default() {
-            return Ok((None, Kept::default()));
+            return Ok((None, KeptCommits::default()));
         }
         let id = self.add(list.written().as_bytes())?;
-        Ok((Some(id), Kept::by(id, &list)))
+        Ok((Some(id), KeptCommits::by(id, &list)))
     }
 
     /// Finds the commits, and brings in what they need. Of those that are `known` it is known
@@ -314,14 +314,14 @@ impl Keeper<'_> {
     }
 
     /// What was found last, if the store still has all of it.
-    fn still_kept(&self, last: &FoundLast) -> Result<Option<Kept>, StoreError> {
+    fn still_kept(&self, last: &FoundLast) -> Result<Option<KeptCommits>, StoreError> {
         let Some(id) = last.list else {
-            return Ok(Some(Kept::default()));
+            return Ok(Some(KeptCommits::default()));
         };
         let Some(list) = self.list(&id) else {
             return Ok(None);
         };
-        let kept = Kept::by(id, &list);
+        let kept = KeptCommits::by(id, &list);
         Ok(self.are_kept(kept.ids.clone())?.then_some(kept))
     }
 
@@ -457,7 +457,7 @@ mod tests {
     use crate::git::test_repository::TestRepository;
     use crate::interrupt::Interrupt;
 
-    fn kept_by(store: &Store, git: &TestRepository) -> Kept {
+    fn kept_by(store: &Store, git: &TestRepository) -> KeptCommits {
         let Probe::Found(repository) = probe(&git.path).unwrap() else {
             panic!("it is a repository");
         };

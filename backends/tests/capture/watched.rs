@@ -324,7 +324,7 @@ fn watched(taker: &Taker) -> Snapshot {
     taker.snapshot_with(&options().watch(true))
 }
 
-/// How often a capture of the property test went by its journal, and how often it was asked to.
+/// How often a capture of the property test used its watch, and how often it was asked to.
 #[derive(Default)]
 struct Counted {
     watched: Cell<u32>,

@@ -14,7 +14,7 @@ use crate::root::Root;
 use crate::search::{Search, WalkReason};
 use crate::stat_cache::{self, Delta, Directories, EntryStat, Flags, OnDisk, Staged, StatCache};
 use crate::tally::Tally;
-use crate::walk::{Journal, Omissions, Seeds};
+use crate::walk::{ChangedOnly, Omissions, Seeds};
 use crate::watch::{Look, Pending, Watch};
 
 /// What a workspace remembers, by the file that would otherwise be read.
@@ -35,7 +35,7 @@ struct Remembered {
     absent: BTreeSet<RelPath>,
     tally: Tally,
     inventory: Option<Inventory>,
-    kept: Option<Kept>,
+    kept: Option<KeptWatch>,
 }
 
 /// The file in which a backend listed all that a capture saw.
@@ -48,9 +48,9 @@ pub struct Inventory {
     pub proof: Option<EntryStat>,
 }
 
-/// A journal of what changes after a capture, and what that capture went by.
+/// A watch on what changes after a capture, and what that capture went by.
 #[derive(Clone, Debug)]
-struct Kept {
+struct KeptWatch {
     watch: Arc<Watch>,
     omissions: Omissions,
     basis: Basis,
@@ -81,8 +81,8 @@ pub struct Base {
     on_disk: OnDisk,
     tally: Option<Tally>,
     inventory: Option<Inventory>,
-    kept: Option<Kept>,
-    why_not_kept: WalkReason,
+    kept: Option<KeptWatch>,
+    why_no_watch: WalkReason,
     /// Directories that the cache has not as the last capture left them.
     pub revised: BTreeSet<RelPath>,
 }
@@ -150,7 +150,7 @@ impl Memory {
                 tally: Some(known.tally),
                 inventory: known.inventory,
                 kept: known.kept,
-                why_not_kept: WalkReason::NoJournal,
+                why_no_watch: WalkReason::NoJournal,
                 revised: BTreeSet::new(),
             };
         }
@@ -164,7 +164,7 @@ impl Memory {
             tally: None,
             inventory: None,
             kept: None,
-            why_not_kept: match had_one {
+            why_no_watch: match had_one {
                 true => WalkReason::CacheReplaced,
                 false => WalkReason::NoJournal,
             },
@@ -241,9 +241,9 @@ impl Base {
         }
     }
 
-    /// Decides where to look. With `watches` a journal is kept from here on, for the next capture;
-    /// one that the last capture left is gone by if its basis was the same, and its result is all
-    /// of `results`: what this capture has to keep although a rule ignores it.
+    /// Decides where to look. With `watches` the workspace is watched from here on, for the next
+    /// capture; one that the last capture left is gone by if its basis was the same, and its result
+    /// is all of `results`: what this capture has to keep although a rule ignores it.
     pub fn scope(
         &self,
         root: &Root,
@@ -284,7 +284,7 @@ impl Base {
         basis: &Basis,
         results: &[Vec<u8>],
     ) -> Result<(Arc<Watch>, Pending, Omissions), WalkReason> {
-        let kept = self.kept.as_ref().ok_or(self.why_not_kept)?;
+        let kept = self.kept.as_ref().ok_or(self.why_no_watch)?;
         let is_same_result = match results {
             [] => !kept.has_kept,
             results => results.iter().all(|result| *result == kept.result),
@@ -363,13 +363,16 @@ impl Base {
         delta.apply(&mut self.cache.directories);
         let tally = tally.unwrap_or_else(|| Tally::of(&self.cache.directories));
         let had_kept = scope.only.is_some() && self.kept.as_ref().is_some_and(|k| k.has_kept);
-        let kept = scope.watch.zip(scope.basis).map(|(watch, basis)| Kept {
-            watch,
-            omissions,
-            basis,
-            result: result.result,
-            has_kept: result.has_kept || had_kept,
-        });
+        let kept = scope
+            .watch
+            .zip(scope.basis)
+            .map(|(watch, basis)| KeptWatch {
+                watch,
+                omissions,
+                basis,
+                result: result.result,
+                has_kept: result.has_kept || had_kept,
+            });
         Closing {
             file: self.file,
             remembered: Remembered {
@@ -393,7 +396,7 @@ impl Scope {
         self.watch.as_deref()
     }
 
-    /// Looks everywhere after all. The journal goes on.
+    /// Looks everywhere after all. The watch continues.
     pub(crate) fn widen(&mut self, because: WalkReason) {
         self.only = None;
         self.search = Search::Walked {
@@ -402,9 +405,9 @@ impl Scope {
     }
 
     /// For the walk: where to look.
-    pub fn only(&self) -> Option<Journal<'_>> {
+    pub fn only(&self) -> Option<ChangedOnly<'_>> {
         let (pending, omissions) = self.only.as_ref()?;
-        Some(Journal {
+        Some(ChangedOnly {
             watch: self.watch()?,
             pending,
             omissions,

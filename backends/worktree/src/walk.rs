@@ -164,7 +164,7 @@ pub struct WalkOptions<'a> {
     /// Those directories of the cache that were not there.
     pub absent: &'a BTreeSet<RelPath>,
     /// Where to look; `None`: everywhere.
-    pub only: Option<Journal<'a>>,
+    pub only: Option<ChangedOnly<'a>>,
     /// Told of every directory before it is read.
     pub watch: Option<&'a Watch>,
     /// Untracked files larger than this are omitted; zero: no limit.
@@ -180,9 +180,10 @@ pub struct WalkOptions<'a> {
     pub is_purged: &'a (dyn Fn(&ContentId) -> bool + Sync),
 }
 
-/// What may have changed since the last capture, and what that left out.
+/// Where a walk looks when it looks only at what may have changed, and what the last capture left
+/// out.
 #[derive(Clone, Copy)]
-pub struct Journal<'a> {
+pub struct ChangedOnly<'a> {
     /// What tells of changes.
     pub watch: &'a Watch,
     /// Where something may have changed.
@@ -209,15 +210,15 @@ pub struct Walked {
     /// borrowed.
     pub adopted: Vec<[u8; 20]>,
     /// The captured names of files that have several, those outside of the workspace counted. A
-    /// journal has all of these looked at always.
+    /// watch has all of these looked at always.
     pub links: Vec<Link>,
     /// Files and links read and hashed.
     pub files_hashed: u64,
     /// Bytes of content read.
     pub bytes_read: u64,
-    /// Whether a file with several names was seen that the journal did not know. What is written by
-    /// one of them is in the journal by that alone, so all have to be found: by a walk that looks
-    /// everywhere.
+    /// Whether a file with several names was seen that the watch did not know. What is written
+    /// through one of them is reported under that name alone, so all have to be found: by a walk
+    /// that looks everywhere.
     has_new_link: bool,
     /// Whether a file with several names was seen that got one while the walk was under way:
     /// another of its names may have been looked at before that.
@@ -314,7 +315,7 @@ fn walk_waiting<R: Rules>(
     op.check()?;
     let mut omissions = match options.only {
         None => Omissions::new(),
-        Some(journal) => still_omitted(journal, &found.anew, &delta),
+        Some(changed) => still_omitted(changed, &found.anew, &delta),
     };
     add_omissions(&mut omissions, &mut found);
     absent::remember(
@@ -349,7 +350,7 @@ fn walk_waiting<R: Rules>(
     })
 }
 
-/// Has the files looked at always that something held when the journal began.
+/// Has the files looked at always that a process had open when the watch began.
 fn look_at_held(watch: &Watch, delta: &Delta, cache: &StatCache) {
     let held = watch.held_inodes();
     if held.is_empty() {
@@ -373,14 +374,14 @@ fn add_omissions(omissions: &mut Omissions, found: &mut Found) {
 }
 
 /// What the last capture left out, and this one did not look at.
-fn still_omitted(journal: Journal<'_>, anew: &[RelPath], delta: &Delta) -> Omissions {
-    if journal.omissions.is_empty() {
+fn still_omitted(changed: ChangedOnly<'_>, anew: &[RelPath], delta: &Delta) -> Omissions {
+    if changed.omissions.is_empty() {
         return Omissions::new();
     }
     let anew: HashSet<&RelPath> = anew.iter().chain(&delta.removed).collect();
     let is_looked_at = |path: &RelPath| {
         let mut at = path.parent();
-        match at.as_ref().and_then(|above| journal.pending.get(above)) {
+        match at.as_ref().and_then(|above| changed.pending.get(above)) {
             Some(Look::All) => return true,
             Some(Look::Names(names)) if names.contains(path.name()) => return true,
             _ => {}
@@ -396,7 +397,7 @@ fn still_omitted(journal: Journal<'_>, anew: &[RelPath], delta: &Delta) -> Omiss
         }
         false
     };
-    let still = journal.omissions.iter();
+    let still = changed.omissions.iter();
     still
         .filter(|(path, _)| !is_looked_at(path))
         .map(|(path, omission)| (path.clone(), omission.clone()))
@@ -430,7 +431,7 @@ fn first_jobs<R: Rules>(
     rules: &R,
     options: &WalkOptions<'_>,
 ) -> Result<Vec<Job<R::Scope>>, SnapshotError> {
-    let Some(Journal { watch, pending, .. }) = options.only else {
+    let Some(ChangedOnly { watch, pending, .. }) = options.only else {
         return Ok(vec![Job::root()]);
     };
     let mut scopes = HashMap::new();
@@ -506,7 +507,7 @@ struct Walker<'a, R: Rules> {
     files: AtomicU64,
     bytes_read: AtomicU64,
     files_hashed: AtomicU64,
-    /// Whether a file with several names was seen that the journal did not know.
+    /// Whether a file with several names was seen that the watch did not know.
     has_new_link: AtomicBool,
     has_fresh_link: AtomicBool,
 }
@@ -769,7 +770,7 @@ impl<R: Rules> Walker<'_, R> {
         if let (Extent::Part(Look::Names(names)), Some(cached)) = (&job.extent, there) {
             let jobs = reader.some(cached, names, others, &mut directory, found)?;
             // What proved the names that it had before still proves them; nothing proves new ones,
-            // as others may have come since the journal was asked.
+            // as others may have come since the watch was asked.
             return Ok(Some((directory.finish(others.map(|_| &stat)), jobs)));
         }
         let jobs = match (cached, others) {
@@ -931,15 +932,15 @@ impl<R: Rules> Walker<'_, R> {
     /// How much to look at of the directory `path`, found in one of which `above` is looked at;
     /// `None` if it has its job already.
     fn extent_of(&self, above: &Extent, path: &RelPath) -> Option<Extent> {
-        let (Some(journal), Extent::Part(_)) = (self.options.only, above) else {
+        let (Some(changed), Extent::Part(_)) = (self.options.only, above) else {
             return Some(Extent::Whole);
         };
         let known = self.options.cache.directories.get(path);
-        if !journal.watch.watches(path) || known.is_none_or(|known| known.is_absent) {
+        if !changed.watch.watches(path) || known.is_none_or(|known| known.is_absent) {
             return Some(Extent::Whole);
         }
         // Its own permissions may be what changed, and with them what can be looked at.
-        let is_pending = journal.pending.contains_key(path);
+        let is_pending = changed.pending.contains_key(path);
         (!is_pending).then_some(Extent::Part(Look::All))
     }
 
@@ -1043,7 +1044,7 @@ impl<R: Rules> Walker<'_, R> {
         Ok(is_too_large.then_some(OmissionReason::TooLarge))
     }
 
-    /// Has the journal look at a file that may change without an event.
+    /// Has the watch look at a file that may change without an event.
     fn tell_watch(&self, visit: &Visit<'_, R::Scope>, stat: &Stat) {
         let Some(watch) = self.options.watch else {
             return;
@@ -1072,7 +1073,7 @@ impl<R: Rules> Walker<'_, R> {
         stat: &Stat,
         looked_ns: i64,
     ) -> Option<(Stat, i64)> {
-        // A journal tells of what is written behind an unchanged time. Rules are compared by it.
+        // A watch reports writes that leave the time unchanged. Rules are compared by it.
         let is_settling = self.options.watch.is_none() || self.rules.are_in(visit.name);
         let op = self.options.op;
         let waits = || {

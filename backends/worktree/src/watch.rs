@@ -5,9 +5,9 @@
 //! and files with more than one name are looked at each time. If even that is not enough, the watch
 //! has a hole, and the next capture walks everything. docs/guide.md names the cases that are left.
 
+mod changes;
 mod holders;
 mod holds;
-mod journal;
 mod mounts;
 mod names;
 mod scans;
@@ -33,8 +33,8 @@ use crate::identity::Identity;
 use crate::path::RelPath;
 use crate::root::Root;
 use crate::search::WalkReason;
+use crate::watch::changes::{Changes, Event, Growth};
 use crate::watch::holders::{Held, Holding, held};
-use crate::watch::journal::{Event, Growth, Journal};
 use crate::watch::mounts::Mounts;
 use crate::watch::scans::Scans;
 
@@ -67,10 +67,10 @@ const PAUSE: Timespec = Timespec {
     tv_nsec: 5_000_000,
 };
 
-/// The scan for holders that begins with the journal.
+/// The scan for holders that begins with the watch.
 const FIRST_SCAN: u64 = 1;
 
-/// A journal of what changes below a directory.
+/// A watch on everything that changes below a directory.
 ///
 /// One capture at a time uses it, from many threads. It ends for good at the first hole; its
 /// watches are given back then, and [`Watch::pending`] says why.
@@ -94,18 +94,18 @@ pub type Pending = BTreeMap<RelPath, Look>;
 struct Shared {
     disk_path: PathBuf,
     identity: Identity,
-    /// `None` once the journal has a hole. Whoever adds a watch shares it until the journal knows
-    /// the watch, and whoever reads events has it alone: so no event is read of an unknown watch.
+    /// `None` once there is a hole. Whoever adds a watch shares it until the changes know the
+    /// watch, and whoever reads events has it alone: so no event is read of an unknown watch.
     inotify: RwLock<Option<Arc<OwnedFd>>>,
     /// Readable once the thread is to end.
     stop: OwnedFd,
     /// Held while events are read and noted, which keeps them in order.
     reader: Mutex<Vec<MaybeUninit<u8>>>,
-    journal: Mutex<Journal>,
+    changes: Mutex<Changes>,
     mounts: Mutex<Mounts>,
     /// The holders found by any scan.
     held: Mutex<Held>,
-    /// The first begins with the journal, and the others when directories were added.
+    /// The first begins with the watch, and the others when directories were added.
     scans: Scans,
 }
 
@@ -121,9 +121,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watch {
-    /// Starts an empty journal: nothing is watched yet.
+    /// Starts without directories: nothing is watched yet.
     ///
-    /// The error says why no journal can be kept of this directory.
+    /// The error says why this directory cannot be watched.
     pub fn begin(root: &Root) -> Result<Self, WalkReason> {
         if !file_system_kind::tells_of_changes(root) {
             return Err(WalkReason::Filesystem);
@@ -147,7 +147,7 @@ impl Watch {
             inotify: RwLock::new(Some(Arc::new(inotify))),
             stop,
             reader: Mutex::new(vec![MaybeUninit::uninit(); BUFFER_BYTES]),
-            journal: Mutex::default(),
+            changes: Mutex::default(),
             mounts: Mutex::new(mounts),
             held: Mutex::default(),
             scans: Scans::default(),
@@ -169,7 +169,7 @@ impl Watch {
     }
 
     /// Watches the directory `path`, which is open as `fd`. To be called before it is listed and
-    /// its files are looked at; safe to repeat. What fails ends the journal.
+    /// its files are looked at; safe to repeat. A failure ends the watch.
     pub fn add(&self, path: &RelPath, fd: BorrowedFd<'_>) {
         let shared = &*self.shared;
         let gate = shared
@@ -191,13 +191,13 @@ impl Watch {
         };
         match added {
             Ok(watch) => {
-                let mut journal = lock(&shared.journal);
-                journal.add(path, watch);
-                shared.remove_unneeded(inotify, journal);
+                let mut changes = lock(&shared.changes);
+                changes.add(path, watch);
+                shared.remove_unneeded(inotify, changes);
             }
             Err(reason) => {
                 drop(gate);
-                lock(&shared.journal).end(reason);
+                lock(&shared.changes).end(reason);
                 shared.give_back();
             }
         }
@@ -207,7 +207,7 @@ impl Watch {
     /// read as a whole with all that is below it, and added: it is new, or came from elsewhere,
     /// whatever was known at its path before.
     pub(crate) fn watches(&self, path: &RelPath) -> bool {
-        lock(&self.shared.journal).watches(path)
+        lock(&self.shared.changes).watches(path)
     }
 
     /// Forgets a directory and all below it: it is gone, moved, or omitted.
@@ -215,9 +215,9 @@ impl Watch {
         let Some(inotify) = self.shared.inotify() else {
             return;
         };
-        let mut journal = lock(&self.shared.journal);
-        journal.forget(path);
-        self.shared.remove_unneeded(&inotify, journal);
+        let mut changes = lock(&self.shared.changes);
+        changes.forget(path);
+        self.shared.remove_unneeded(&inotify, changes);
     }
 
     /// A file that can change without an event is part of every [`Watch::pending`] from now on: one
@@ -227,19 +227,18 @@ impl Watch {
     /// A new link to a file that had one name has an event for the new name only: who finds it has
     /// to look for the other names too.
     pub(crate) fn always_look_at(&self, directory: &RelPath, name: &[u8]) -> bool {
-        lock(&self.shared.journal).always_look_at(directory, name)
+        lock(&self.shared.changes).always_look_at(directory, name)
     }
 
     /// As [`Watch::always_look_at`] for a file that somebody holds, whether or not it has other
     /// names.
     pub(crate) fn look_at_held(&self, directory: &RelPath, name: &[u8]) {
-        lock(&self.shared.journal).look_at_held(directory, name);
+        lock(&self.shared.changes).look_at_held(directory, name);
     }
 
     /// Whether something has, or had, the file with this inode mapped or open for writing: a file
     /// that is so has to be looked at always. It may be another file of the same number on another
-    /// file system. Waits for what was so when the journal began; what is found later is known
-    /// later.
+    /// file system. Waits for what was so when the watch began; what is found later is known later.
     pub(crate) fn is_held(&self, inode: u64) -> bool {
         self.shared.scans.wait_for(FIRST_SCAN);
         lock(&self.shared.held).contains_key(&inode)
@@ -264,36 +263,36 @@ impl Watch {
     /// `Watch::watches`) has to be read as a whole; one that is watched has changed itself, in its
     /// permissions.
     ///
-    /// The error: the journal has a hole, so the whole tree must be walked and a new journal begun.
+    /// The error: there is a hole, so the whole tree must be walked and a new watch begun.
     pub fn pending(&self) -> Result<Pending, WalkReason> {
         self.shared.read_events();
-        let growth = lock(&self.shared.journal).growth();
+        let growth = lock(&self.shared.changes).growth();
         // One that nobody does to its end leaves files that may change and are not known.
         let is_found = match growth {
             Growth::None | Growth::Few => self.shared.scans.are_going_on(),
             Growth::Many => self.shared.scans.wait(),
         };
         if !is_found {
-            lock(&self.shared.journal).end(WalkReason::LostWatch);
+            lock(&self.shared.changes).end(WalkReason::LostWatch);
         }
         if !lock(&self.shared.mounts).are_unchanged() {
-            lock(&self.shared.journal).end(WalkReason::Remounted);
+            lock(&self.shared.changes).end(WalkReason::Remounted);
         }
         let Some(inotify) = self.shared.inotify() else {
-            return lock(&self.shared.journal).pending();
+            return lock(&self.shared.changes).pending();
         };
-        let mut journal = lock(&self.shared.journal);
-        let pending = journal.pending();
-        self.shared.remove_unneeded(&inotify, journal);
+        let mut changes = lock(&self.shared.changes);
+        let pending = changes.pending();
+        self.shared.remove_unneeded(&inotify, changes);
         if pending.is_err() {
             self.shared.give_back();
         }
         pending
     }
 
-    /// Ends the journal: what a capture learned of it that failed may be lost.
+    /// Ends the watch: a capture that failed may have lost what it learned from it.
     pub fn give_up(&self, reason: WalkReason) {
-        lock(&self.shared.journal).end(reason);
+        lock(&self.shared.changes).end(reason);
         self.shared.give_back();
     }
 
@@ -302,13 +301,14 @@ impl Watch {
     /// added are looked at in any case until it is known who holds them; that is found out in the
     /// background.
     pub fn settle(&self) {
-        let mut journal = lock(&self.shared.journal);
-        let has_grown = journal.settle();
+        let mut changes = lock(&self.shared.changes);
+        let has_grown = changes.settle();
         if has_grown {
-            // While the journal is locked, so that no scan that began before is taken for this one.
+            // While the changes are locked, so that no scan that began before is taken for this
+            // one.
             self.shared.scans.want();
         }
-        drop(journal);
+        drop(changes);
         if has_grown {
             self.scan();
         }
@@ -317,7 +317,7 @@ impl Watch {
     /// How many directories are watched.
     #[cfg(test)]
     fn watched(&self) -> usize {
-        lock(&self.shared.journal).watched()
+        lock(&self.shared.changes).watched()
     }
 }
 
@@ -347,7 +347,7 @@ impl Shared {
         gate.clone()
     }
 
-    /// Gives the watches back to the user and ends the thread: a journal with a hole needs none.
+    /// Removes the inotify watches and ends the thread: with a hole none of them is needed.
     fn give_back(&self) {
         let mut gate = self.inotify.write().unwrap_or_else(PoisonError::into_inner);
         if gate.take().is_some() {
@@ -394,25 +394,25 @@ impl Shared {
                 read_some(inotify, &mut buffer)
             };
             let Ok(events) = events else {
-                lock(&self.journal).end(WalkReason::LostWatch);
+                lock(&self.changes).end(WalkReason::LostWatch);
                 return self.give_back();
             };
             // An event takes at least its header.
             left = left.saturating_sub(16 * events.len() as u64);
             let is_last = events.is_empty() || left == 0;
-            // Before the journal: whoever adds has the two in this order.
+            // Before the changes: `add` takes the two locks in this order.
             let Some(inotify) = self.inotify() else {
                 return;
             };
-            let mut journal = lock(&self.journal);
+            let mut changes = lock(&self.changes);
             for event in &events {
-                journal.note(event);
+                changes.note(event);
             }
-            if journal.hole().is_some() {
-                drop(journal);
+            if changes.hole().is_some() {
+                drop(changes);
                 return self.give_back();
             }
-            self.remove_unneeded(&inotify, journal);
+            self.remove_unneeded(&inotify, changes);
             if is_last {
                 return;
             }
@@ -425,15 +425,15 @@ impl Shared {
         Some(rustix::io::ioctl_fionread(&*inotify).unwrap_or(u64::MAX))
     }
 
-    fn remove_unneeded(&self, inotify: &OwnedFd, mut journal: MutexGuard<'_, Journal>) {
-        for watch in journal.take_unneeded() {
+    fn remove_unneeded(&self, inotify: &OwnedFd, mut changes: MutexGuard<'_, Changes>) {
+        for watch in changes.take_unneeded() {
             // It fails for a directory that is gone.
             let _ = inotify::remove_watch(inotify, watch);
         }
     }
 
     /// Looks for files that were opened before their directory was watched, and still are. Answers
-    /// with whether all was looked at: a journal with a hole needs nothing.
+    /// with whether all was looked at: with a hole nothing is needed.
     fn find_holders(&self, is_first: bool) -> bool {
         let is_wanted = || self.inotify().is_some();
         let device = lock(&self.mounts).device();
@@ -483,18 +483,18 @@ impl Shared {
             }
         }
         if !unplaced.is_empty() {
-            let added = lock(&self.journal).unscanned();
+            let added = lock(&self.changes).unscanned();
             named.extend(self.places_of(&unplaced, &added));
         }
-        let mut journal = lock(&self.journal);
+        let mut changes = lock(&self.changes);
         for (directory, name) in named {
-            journal.look_at_held(&directory, &name);
+            changes.look_at_held(&directory, &name);
         }
         // Directories that were settled since are for the next round.
         if self.scans.is_last() {
-            journal.know_holders();
+            changes.know_holders();
         }
-        journal.hole().is_none()
+        changes.hole().is_none()
     }
 
     /// The names of these inodes in `directories`. What has gone from there meanwhile was told.

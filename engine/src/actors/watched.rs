@@ -9,19 +9,19 @@ use crate::id::SessionId;
 
 /// One handle for each watched directory, kept while a session that watches it is open.
 ///
-/// It is no actor's own, so that a restart does not lose a journal.
+/// No actor owns this, so that a restart does not lose a watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchedWorkspaces {
-    kept: Arc<Mutex<HashMap<Identity, Kept>>>,
+    kept: Arc<Mutex<HashMap<Identity, WatchedWorkspace>>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct WatchedWorkspace {
     workspace: Workspace,
     sessions: BTreeSet<SessionId>,
 }
 
-impl Kept {
+impl WatchedWorkspace {
     /// Whether `other` is the same directory with the same store, opened anew.
     fn is(&self, other: &Workspace) -> bool {
         self.workspace.disk_path() == other.disk_path()
@@ -42,10 +42,12 @@ impl WatchedWorkspaces {
     /// session has of the same directory, if there is one.
     pub(crate) fn keep(&self, workspace: Workspace, session_id: &SessionId) -> Workspace {
         let mut all = self.kept();
-        let kept = all.entry(workspace.identity()).or_insert_with(|| Kept {
-            workspace: workspace.clone(),
-            sessions: BTreeSet::new(),
-        });
+        let kept = all
+            .entry(workspace.identity())
+            .or_insert_with(|| WatchedWorkspace {
+                workspace: workspace.clone(),
+                sessions: BTreeSet::new(),
+            });
         if !kept.is(&workspace) {
             kept.workspace = workspace;
         }
@@ -75,7 +77,7 @@ impl WatchedWorkspaces {
         drop(all);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<Identity, Kept>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<Identity, WatchedWorkspace>> {
         // The map is changed by single calls, so a panic elsewhere cannot leave it half-way.
         self.kept.lock().unwrap_or_else(|e| e.into_inner())
     }

@@ -738,12 +738,12 @@ fn exit_code(status: ExitStatus) -> i32 {
 
 /// One of the two streams of a command, being read until its end.
 struct Stream {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptOutput>>,
     task: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct KeptOutput {
     bytes: Vec<u8>,
     truncated: bool,
 }
@@ -754,7 +754,7 @@ impl Stream {
         adapter: &CommandAdapter,
         piece: fn(Vec<u8>) -> OutputPiece,
     ) -> Self {
-        let kept = Arc::<Mutex<Kept>>::default();
+        let kept = Arc::<Mutex<KeptOutput>>::default();
         let sender = match &adapter.output {
             CommandOutput::Stream(sender) => Some(sender.clone()),
             _ => None,
@@ -797,7 +797,7 @@ impl Drop for Stream {
 /// beginning.
 async fn drain(
     mut pipe: impl AsyncRead + Unpin,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptOutput>>,
     max_bytes: usize,
     mut sender: Option<mpsc::Sender<OutputPiece>>,
     piece: fn(Vec<u8>) -> OutputPiece,

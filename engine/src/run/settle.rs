@@ -270,7 +270,7 @@ async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Er
     options.path = recorded.path.clone();
     // One that rests goes on, and its whole patch is known when it has ended.
     options.capture_patch &= !matches!(event, RunEvent::Parked | RunEvent::Interrupted);
-    // Nothing follows that a journal could serve.
+    // No later capture could use a watch.
     options.watch = false;
     let parts = core.parts.clone();
     let opened = core

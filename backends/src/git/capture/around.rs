@@ -32,7 +32,7 @@ pub(super) struct KeptRefs {
     ids: Option<ObjectId>,
     /// The blob with what their ids do not tell.
     details: Option<ObjectId>,
-    pub(super) history: history::Kept,
+    pub(super) history: history::KeptCommits,
 }
 
 impl Around {

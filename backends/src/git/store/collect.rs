@@ -305,14 +305,14 @@ struct Use {
 pub(super) struct OwnPack<'a> {
     pack: &'a Pack,
     /// What is kept, in the order of the file.
-    entries: Vec<Kept>,
+    entries: Vec<NeededEntry>,
     /// What the entries take.
     needed_bytes: u64,
     /// The length of the pack.
     bytes: u64,
 }
 
-struct Kept {
+struct NeededEntry {
     id: ObjectId,
     offset: u64,
     length: u64,
@@ -355,7 +355,7 @@ impl<'a> OwnPack<'a> {
             .iter()
             .zip(ends)
             .filter(|((id, _, _), _)| is_kept(id))
-            .map(|(&(id, offset, crc32), end)| Kept {
+            .map(|(&(id, offset, crc32), end)| NeededEntry {
                 id,
                 offset,
                 length: end.saturating_sub(offset),

@@ -75,7 +75,7 @@ impl Holds {
         hold.is_made = false;
     }
 
-    /// The file at the path has several names, or was held when the journal began. Answers whether
+    /// The file at the path has several names, or was open when the watch began. Answers whether
     /// that is news of this file.
     pub(super) fn link(&mut self, path: RelPath) -> bool {
         let hold = self.0.entry(path).or_default();

@@ -52,7 +52,7 @@ struct Picture {
     root: Root,
     watch: Watch,
     nodes: Nodes,
-    /// How often the journal had a hole.
+    /// How often the watch had a hole.
     holes: Vec<WalkReason>,
 }
 

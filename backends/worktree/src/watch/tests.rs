@@ -37,7 +37,7 @@ impl Ground {
         Self::after(|_| {})
     }
 
-    /// With something done before the journal begins.
+    /// With something done before the watch begins.
     fn after(prepare: impl FnOnce(&Path)) -> Self {
         let top = tempfile::tempdir().unwrap();
         // By its real path, as the kernel knows it.
@@ -498,25 +498,25 @@ fn a_file_is_looked_at_as_long_as_it_is_open_and_once_more() {
 
 #[test]
 fn all_of_a_new_directory_is_looked_at_until_it_is_known_who_holds_what_is_in_it() {
-    let mut journal = Journal::default();
-    journal.add(&RelPath::root(), 1);
-    assert!(journal.settle());
-    assert_eq!(journal.growth(), Growth::Many, "a first walk");
-    journal.know_holders();
-    journal.add(&path("new"), 2);
-    assert!(journal.settle());
-    assert_eq!(journal.growth(), Growth::Few);
+    let mut changes = Changes::default();
+    changes.add(&RelPath::root(), 1);
+    assert!(changes.settle());
+    assert_eq!(changes.growth(), Growth::Many, "a first walk");
+    changes.know_holders();
+    changes.add(&path("new"), 2);
+    assert!(changes.settle());
+    assert_eq!(changes.growth(), Growth::Few);
     for _ in 0..2 {
-        assert_eq!(listed(&journal.pending().unwrap()), ["new/*"]);
-        assert!(!journal.settle());
+        assert_eq!(listed(&changes.pending().unwrap()), ["new/*"]);
+        assert!(!changes.settle());
     }
-    journal.know_holders();
-    assert!(journal.pending().unwrap().is_empty());
+    changes.know_holders();
+    assert!(changes.pending().unwrap().is_empty());
     for n in 0..300_i32 {
-        journal.add(&path(&format!("new{n}")), 3 + n);
+        changes.add(&path(&format!("new{n}")), 3 + n);
     }
-    assert!(journal.settle());
-    assert_eq!(journal.growth(), Growth::Many);
+    assert!(changes.settle());
+    assert_eq!(changes.growth(), Growth::Many);
 }
 
 #[test]
@@ -528,17 +528,17 @@ fn a_scan_that_does_not_end_is_a_hole() {
 
 /// What is told of the root's files, in short: `+a` opens it, `-a` closes it, `=a` closes it after
 /// writing, `*a` makes it, `/a` removes it, and `a>b` renames it.
-fn told(deeds: &[&str]) -> Journal {
+fn told(deeds: &[&str]) -> Changes {
     use inotify::ReadFlags as F;
 
-    let mut journal = Journal::default();
-    journal.add(&RelPath::root(), 1);
-    journal.settle();
-    journal.know_holders();
+    let mut changes = Changes::default();
+    changes.add(&RelPath::root(), 1);
+    changes.settle();
+    changes.know_holders();
     let mut cookie = 0;
     for deed in deeds {
         let mut note = |what: F, name: &str, cookie: u32| {
-            journal.note(&Event {
+            changes.note(&Event {
                 watch: 1,
                 what,
                 cookie,
@@ -562,7 +562,7 @@ fn told(deeds: &[&str]) -> Journal {
         };
         note(what, name, 0);
     }
-    journal
+    changes
 }
 
 #[test]
@@ -595,17 +595,17 @@ fn a_file_is_looked_at_until_all_who_may_store_into_it_have_closed_it() {
         (&["+b", "a>b", "+b", "=b", "=b"], &[]),
     ];
     for (deeds, expected) in cases {
-        let mut journal = told(deeds);
-        journal.pending().unwrap();
-        journal.settle();
-        let pending = listed(&journal.pending().unwrap());
+        let mut changes = told(deeds);
+        changes.pending().unwrap();
+        changes.settle();
+        let pending = listed(&changes.pending().unwrap());
         assert_eq!(pending, *expected, "{deeds:?}");
     }
 }
 
 #[test]
 fn two_files_that_are_exchanged_are_both_looked_at_while_one_is_open() {
-    let mut journal = told(&["+a"]);
+    let mut changes = told(&["+a"]);
     for (what, name, cookie) in [
         (inotify::ReadFlags::MOVED_FROM, b"a", 1),
         (inotify::ReadFlags::MOVED_TO, b"b", 1),
@@ -615,16 +615,16 @@ fn two_files_that_are_exchanged_are_both_looked_at_while_one_is_open() {
         (inotify::ReadFlags::CLOSE_NOWRITE, b"b", 0),
     ] {
         let name = Some(name.to_vec());
-        journal.note(&Event {
+        changes.note(&Event {
             watch: 1,
             what,
             cookie,
             name,
         });
     }
-    journal.pending().unwrap();
-    journal.settle();
-    assert_eq!(listed(&journal.pending().unwrap()), ["a", "b"]);
+    changes.pending().unwrap();
+    changes.settle();
+    assert_eq!(listed(&changes.pending().unwrap()), ["a", "b"]);
 }
 
 #[test]
@@ -636,10 +636,10 @@ fn a_link_is_news_of_a_file_and_not_of_its_name() {
         (&["b>a"], true),
         (&["+a", "-a"], false),
     ] {
-        let mut journal = Journal::default();
-        journal.add(&root, 1);
-        journal.settle();
-        assert!(journal.always_look_at(&root, b"a"));
+        let mut changes = Changes::default();
+        changes.add(&root, 1);
+        changes.settle();
+        assert!(changes.always_look_at(&root, b"a"));
         for deed in deeds {
             let (what, name) = match deed.split_once('>') {
                 Some((_, to)) => (inotify::ReadFlags::MOVED_TO, to),
@@ -650,14 +650,14 @@ fn a_link_is_news_of_a_file_and_not_of_its_name() {
                     (_, name) => (inotify::ReadFlags::CLOSE_NOWRITE, name),
                 },
             };
-            journal.note(&Event {
+            changes.note(&Event {
                 watch: 1,
                 what,
                 cookie: 1,
                 name: Some(name.as_bytes().to_vec()),
             });
         }
-        assert_eq!(journal.always_look_at(&root, b"a"), is_news, "{deeds:?}");
+        assert_eq!(changes.always_look_at(&root, b"a"), is_news, "{deeds:?}");
     }
 }
 
@@ -713,52 +713,52 @@ fn more_than_the_queue_holds_is_read_or_told() {
 
 #[test]
 fn an_overflow_is_a_hole_for_good() {
-    let mut journal = Journal::default();
-    journal.add(&RelPath::root(), 1);
-    journal.settle();
-    journal.note(&Event {
+    let mut changes = Changes::default();
+    changes.add(&RelPath::root(), 1);
+    changes.settle();
+    changes.note(&Event {
         watch: -1,
         what: inotify::ReadFlags::QUEUE_OVERFLOW,
         cookie: 0,
         name: None,
     });
     for _ in 0..2 {
-        assert_eq!(journal.pending(), Err(WalkReason::QueueOverflow));
-        journal.settle();
-        journal.add(&RelPath::root(), 2);
+        assert_eq!(changes.pending(), Err(WalkReason::QueueOverflow));
+        changes.settle();
+        changes.add(&RelPath::root(), 2);
     }
 }
 
 #[test]
 fn an_unmounted_file_system_is_a_hole() {
-    let mut journal = Journal::default();
-    journal.add(&RelPath::root(), 1);
-    journal.settle();
-    journal.note(&Event {
+    let mut changes = Changes::default();
+    changes.add(&RelPath::root(), 1);
+    changes.settle();
+    changes.note(&Event {
         watch: 1,
         what: inotify::ReadFlags::UNMOUNT,
         cookie: 0,
         name: None,
     });
-    assert_eq!(journal.pending(), Err(WalkReason::Remounted));
+    assert_eq!(changes.pending(), Err(WalkReason::Remounted));
 }
 
 #[test]
 fn too_many_names_are_a_hole() {
-    let mut journal = Journal::default();
+    let mut changes = Changes::default();
     for n in 0..1000_i32 {
-        journal.add(&path(&format!("d{n}")), n);
+        changes.add(&path(&format!("d{n}")), n);
     }
-    journal.settle();
+    changes.settle();
     for n in 0..70_000_i32 {
-        journal.note(&Event {
+        changes.note(&Event {
             watch: n % 1000,
             what: inotify::ReadFlags::ATTRIB,
             cookie: 0,
             name: Some(n.to_string().into_bytes()),
         });
     }
-    assert_eq!(journal.pending(), Err(WalkReason::TooManyFiles));
+    assert_eq!(changes.pending(), Err(WalkReason::TooManyFiles));
 }
 
 #[test]

@@ -95,11 +95,11 @@ impl Ground<'_> {
         mutation.revert().expect("it can be taken back");
     }
 
-    /// With a journal. A capture that walked after all has no figure here.
+    /// With a watch. A capture that walked after all has no figure here.
     pub(crate) fn watched(&mut self) {
         let site = &self.site;
         let watching = Stillframe::open(&site.tree.path, &site.state("watching")).watching();
-        // The first walks and begins the journal; the second looks at what was in doubt because it
+        // The first walks and begins the watch; the second looks at what was in doubt because it
         // had just been written.
         watching.snapshot();
         watching.snapshot();

@@ -36,7 +36,7 @@ pub(super) struct Event {
 
 /// What has happened since the last capture, and what is watched.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
+pub(super) struct Changes {
     hole: Option<WalkReason>,
     paths: HashMap<i32, Arc<RelPath>>,
     watches: BTreeMap<Arc<RelPath>, i32>,
@@ -89,13 +89,13 @@ struct Move {
     holds: CarriedHolds,
 }
 
-impl Journal {
+impl Changes {
     /// Why nothing can be said of what has changed.
     pub(super) fn hole(&self) -> Option<WalkReason> {
         self.hole
     }
 
-    /// Ends the journal: the first reason stays, and nothing else is kept.
+    /// Ends with a hole: the first reason stays, and nothing else is kept.
     pub(super) fn end(&mut self, reason: WalkReason) {
         *self = Self {
             hole: self.hole.or(Some(reason)),
@@ -180,7 +180,7 @@ impl Journal {
         is_news
     }
 
-    /// As [`Journal::always_look_at`], of a file that somebody was found to hold: whether it has
+    /// As [`Changes::always_look_at`], of a file that somebody was found to hold: whether it has
     /// several names was not looked at.
     pub(super) fn look_at_held(&mut self, directory: &RelPath, name: &[u8]) {
         if self.hole.is_none() {
