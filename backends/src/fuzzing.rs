@@ -18,7 +18,7 @@ use crate::git::rollback::RepositoryPlan;
 use crate::ignore_rules::RuleFile;
 use crate::operation::Operation;
 use crate::path::{RelPath, printable_bytes};
-use crate::path_pattern::PathPattern;
+use crate::path_pattern::{Candidate, PathPattern};
 use crate::purge::{PurgeTarget, Purged};
 use crate::record::Record;
 use crate::snapshot::{Label, SnapshotId};
@@ -286,11 +286,11 @@ fn pattern(bytes: &[u8]) {
     let path = parts.next().unwrap_or(b"a/b");
     if let Some(pattern) = pattern
         && !path.is_empty()
-        && pattern.matches(path, false)
+        && pattern.matches(Candidate::new(path, false))
     {
         assert!(!pattern.directories_only(), "a file is no directory");
         assert!(
-            pattern.matches(path, true),
+            pattern.matches(Candidate::new(path, true)),
             "a directory matches what a file does"
         );
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::ignore_rules::FileStack;
 use crate::path::RelPath;
-use crate::path_pattern::{PathPattern, until_nul};
+use crate::path_pattern::{Candidate, PathPattern, until_nul};
 use crate::quoted::unquoted;
 
 /// How far the object of a clean index entry may stand for the bytes of its file.
@@ -271,10 +271,11 @@ impl Asked {
 
     /// What it asks for `path`, relative to its directory, if that is more than `least`.
     fn more_than(&self, least: Trust, path: &[u8]) -> Option<Trust> {
+        let candidate = Candidate::new(path, false);
         self.lines
             .iter()
             .take_while(|(trust, _)| *trust > least)
-            .find(|(_, at)| self.file.0.patterns[*at].0.matches(path, false))
+            .find(|(_, at)| self.file.0.patterns[*at].0.matches(candidate))
             .map(|(trust, _)| *trust)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::path::{RelPath, printable_bytes};
-use crate::path_pattern::{PathPattern, until_nul};
+use crate::path_pattern::{Candidate, PathPattern, until_nul};
 
 /// The rules of one `.gitignore`, `info/exclude` or the like. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -92,12 +92,9 @@ impl RuleFile {
     ///
     /// The path itself is meant: a directory above it may be ignored, and then so is the path.
     pub fn decide(&self, path: &[u8], is_dir: bool) -> Decision {
-        let found = self
-            .0
-            .lines
-            .iter()
-            .rposition(|line| line.pattern.matches(path, is_dir));
-        let Some(index) = found else {
+        let candidate = Candidate::new(path, is_dir);
+        let matches = |line: &Line| line.pattern.matches(candidate);
+        let Some(index) = self.0.lines.iter().rposition(matches) else {
             return Decision::None;
         };
         let rule = Rule {

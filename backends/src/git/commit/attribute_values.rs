@@ -10,7 +10,7 @@ use std::rc::Rc;
 use crate::git::attributes::{without_leading_blanks, word};
 use crate::git::quoted::unquoted;
 use crate::path::RelPath;
-use crate::path_pattern::{PathPattern, until_nul};
+use crate::path_pattern::{Candidate, PathPattern, until_nul};
 
 /// git takes nothing from a line that is longer.
 const MAX_LINE_BYTES: usize = 2048;
@@ -189,8 +189,9 @@ impl<'a> AttributeFinder<'a> {
         let macros = self.macros()?;
         let mut values = AttributeValues::default();
         let mut look = |lines: &AttributeLines, below: &[u8]| {
+            let candidate = Candidate::new(below, false);
             for (pattern, given) in lines.patterns.iter().rev() {
-                if pattern.matches(below, false) {
+                if pattern.matches(candidate) {
                     values.fill(given, &macros);
                 }
             }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::{BadLine, Config, MAX_CONFIG_BYTES, own_path, path_of, read_own_file};
-use crate::path_pattern::PathPattern;
+use crate::path_pattern::{Candidate, PathPattern};
 
 /// How deep one file may lie in another: git's own limit.
 const MAX_DEPTH: u32 = 10;
@@ -89,7 +89,7 @@ impl Place<'_> {
     fn meets(&self, condition: &[u8], directory: &Path) -> bool {
         let is_met = |pattern: Option<Vec<u8>>, text: &[u8]| {
             let pattern = pattern.and_then(|pattern| PathPattern::parse(&pattern));
-            pattern.is_some_and(|pattern| pattern.matches(text, true))
+            pattern.is_some_and(|pattern| pattern.matches(Candidate::new(text, true)))
         };
         let git_dir = self.git_dir.map(|path| path.as_os_str().as_bytes());
         let git_dir = git_dir.and_then(|path| path.strip_prefix(b"/"));
