@@ -78,8 +78,10 @@ impl AttributeLines {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut lines = Self::default();
         for line in text.split(|b| *b == b'\n') {
+            // As git measures it: a string of C, without the end of the line.
+            let line = until_nul(line.strip_suffix(b"\r").unwrap_or(line));
             if line.len() < MAX_LINE_BYTES {
-                lines.add(until_nul(line));
+                lines.add(line);
             }
         }
         lines
@@ -124,14 +126,16 @@ fn given(mut text: &[u8]) -> Option<Given> {
         text = without_leading_blanks(text);
         let (attribute, rest) = word(text);
         text = rest;
-        let (name, value) = match attribute {
-            [] => return Some(given.into()),
+        let (name, value) = match attribute.iter().position(|b| *b == b'=') {
+            Some(at) => (&attribute[..at], Value::Text(attribute[at + 1..].to_vec())),
+            None => (attribute, Value::True),
+        };
+        // What is taken back has no value, whatever is written behind it.
+        let (name, value) = match name {
+            [] if attribute.is_empty() => return Some(given.into()),
             [b'-', name @ ..] => (name, Value::False),
             [b'!', name @ ..] => (name, Value::Unset),
-            _ => match attribute.iter().position(|b| *b == b'=') {
-                Some(at) => (&attribute[..at], Value::Text(attribute[at + 1..].to_vec())),
-                None => (attribute, Value::True),
-            },
+            _ => (name, value),
         };
         if !is_name(name) {
             return None;
@@ -140,9 +144,11 @@ fn given(mut text: &[u8]) -> Option<Given> {
     }
 }
 
+/// Whether a line may give an attribute of this name. git keeps those with `builtin_` to itself.
 fn is_name(name: &[u8]) -> bool {
     let is_inner = |b: &u8| b.is_ascii_alphanumeric() || b"-._".contains(b);
-    !name.is_empty() && !name.starts_with(b"-") && name.iter().all(is_inner)
+    let is_reserved = name.starts_with(b"-") || name.starts_with(b"builtin_");
+    !name.is_empty() && !is_reserved && name.iter().all(is_inner)
 }
 
 /// The attributes of the paths of a work tree.
@@ -305,19 +311,17 @@ mod tests {
         "mine",
     ];
 
-    #[test]
-    fn attributes_are_those_that_git_finds() {
-        let git = TestRepository::new();
-        for (path, text) in FILES {
-            git.write(path, text);
-        }
+    /// Compares the attributes that we find for `paths` with those that git finds.
+    fn assert_found_as_by_git(git: &TestRepository, paths: &[&str]) {
+        let read_file = |path: &str| std::fs::read(git.path.join(path)).ok();
+        let strongest = read_file(".git/info/attributes");
+        let strongest = strongest.map(|text| AttributeLines::parse(&text));
         let mut read = |directory: &RelPath| {
-            let path = git.path.join(directory.as_path()).join(".gitattributes");
-            Ok(std::fs::read(path).ok())
+            let path = directory.join(b".gitattributes").to_string();
+            Ok(read_file(&path))
         };
-        let strongest = AttributeLines::parse(FILES[3].1.as_bytes());
-        let mut finder = AttributeFinder::new(Vec::new(), Some(strongest), &mut read);
-        for path in PATHS {
+        let mut finder = AttributeFinder::new(Vec::new(), strongest, &mut read);
+        for path in paths {
             let values = finder.of(&RelPath::new(path.as_bytes()).unwrap()).unwrap();
             let args = ["check-attr"].into_iter().chain(NAMES).chain(["--", path]);
             let theirs = git.git(&args.collect::<Vec<_>>());
@@ -331,5 +335,51 @@ mod tests {
                 assert!(line.ends_with(&format!("{name}: {ours}")), "{line}: {ours}");
             }
         }
+    }
+
+    #[test]
+    fn attributes_are_those_that_git_finds() {
+        let git = TestRepository::new();
+        for (path, text) in FILES {
+            git.write(path, text);
+        }
+        assert_found_as_by_git(&git, &PATHS);
+    }
+
+    #[test]
+    fn odd_lines_say_what_they_say_to_git() {
+        // `* text` and a name to fill it up, of so many bytes in all.
+        let long = |bytes: usize| format!("* text {}", "x".repeat(bytes - 7));
+        let lines = [
+            "* -text=foo ident".to_owned(),
+            "* !text=foo ident eol=".to_owned(),
+            "* ident =foo".to_owned(),
+            "* ident -=foo".to_owned(),
+            "* ident builtin_objectmode".to_owned(),
+            "* ident -builtin_other=foo".to_owned(),
+            "* ident not-builtin_".to_owned(),
+            format!("{}\n", long(2047)),
+            format!("{}\r\n", long(2047)),
+            format!("{}\n", long(2048)),
+            format!("{}\0and more\n", long(2047)),
+            format!("{}* text\n", " ".repeat(2041)),
+            format!("{}* text\n", " ".repeat(2042)),
+            "* text\0\n* ident".to_owned(),
+            "\"*\"ident\n\"* text".to_owned(),
+        ];
+        let git = TestRepository::new();
+        git.write(
+            ".gitattributes",
+            "[attr]mine -text=foo ident\n[attr]builtin_mine text\n* mine\n",
+        );
+        let mut paths = vec!["file".to_owned()];
+        for (number, line) in lines.iter().enumerate() {
+            git.write(
+                format!("{number}/.gitattributes"),
+                format!("* !ident !text\n{line}"),
+            );
+            paths.push(format!("{number}/file"));
+        }
+        assert_found_as_by_git(&git, &paths.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
