@@ -8,14 +8,13 @@
 //! gitattributes(5), applied more carefully than git does: if any line requests a conversion, it
 //! counts, even if a stronger line cancels it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::attribute_line::{self, AttributeLine, Subject, Value};
 use crate::ignore_rules::FileStack;
 use crate::path::RelPath;
-use crate::path_pattern::{Candidate, PathPattern, until_nul};
-use crate::quoted::unquoted;
+use crate::path_pattern::{Candidate, PathPattern};
 
 /// How far the object of a clean index entry may stand for the bytes of its file.
 ///
@@ -120,46 +119,27 @@ impl AttributeFile {
     /// attribute, or of 2048 bytes and more, counts, though recent versions of git take nothing
     /// from it.
     pub fn parse(text: &[u8]) -> Self {
-        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut lines = Lines::default();
-        for line in text.split(|b| *b == b'\n') {
-            lines.add(until_nul(line));
+        for line in attribute_line::lines(text) {
+            lines.add(line);
         }
         Self(Arc::new(lines))
     }
 }
 
 impl Lines {
-    fn add(&mut self, line: &[u8]) {
-        let line = without_leading_blanks(line);
-        if line.is_empty() || line.starts_with(b"#") {
-            return;
-        }
-        let (name, attributes) = match unquoted(line) {
-            Some((name, rest)) => (Cow::Owned(name), rest),
-            None => {
-                let (name, rest) = word(line);
-                (Cow::Borrowed(name), rest)
-            }
-        };
-        let effect = Effect::parse(attributes);
+    fn add(&mut self, line: AttributeLine<'_>) {
+        let effect = Effect::of(&line);
         if effect.trust == Trust::AsIs && effect.set.is_empty() {
             return;
         }
-        match name.strip_prefix(b"[attr]") {
-            Some(name) if !name.is_empty() => {
-                let (name, _) = word(without_leading_blanks(name));
+        match line.subject {
+            Subject::Macro(name) => {
                 let own = self.definitions.entry(name.into()).or_default();
                 own.trust = own.trust.max(effect.trust);
                 own.set.extend(effect.set);
             }
-            _ => {
-                // git takes no negative pattern here, and no file is a directory.
-                let pattern = PathPattern::parse(&name)
-                    .filter(|pattern| !pattern.is_negated() && !pattern.directories_only());
-                self.patterns
-                    .extend(pattern.map(|pattern| (pattern, effect)));
-            }
+            Subject::Files(pattern) => self.patterns.push((pattern, effect)),
         }
     }
 }
@@ -174,29 +154,19 @@ impl Default for Effect {
 }
 
 impl Effect {
-    /// Reads attributes, one after the other with blanks in between: `name`, `-name`, `!name` or
-    /// `name=value`.
-    fn parse(mut text: &[u8]) -> Self {
+    fn of(line: &AttributeLine<'_>) -> Self {
         let mut effect = Self::default();
-        loop {
-            text = without_leading_blanks(text);
-            let (attribute, rest) = word(text);
-            text = rest;
-            let name = match attribute {
-                [] => return effect,
-                [b'-' | b'!', ..] => continue,
-                _ => match attribute.iter().position(|b| *b == b'=') {
-                    Some(equals) => &attribute[..equals],
-                    None => {
-                        effect.set.push(attribute.into());
-                        attribute
-                    }
-                },
-            };
+        for (name, value) in line.attributes() {
+            match value {
+                Value::False | Value::Unset => continue,
+                Value::True => effect.set.push(name.into()),
+                Value::Text(_) => {}
+            }
             effect.trust = effect
                 .trust
                 .max(Trust::asked_by(name).unwrap_or(Trust::AsIs));
         }
+        effect
     }
 
     /// What it asks for in all, if `macros` are all there are.
@@ -374,27 +344,12 @@ impl AttributeStack {
     }
 }
 
-fn is_blank(byte: &u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
-}
-
-/// What follows the blanks that a line begins with.
-pub fn without_leading_blanks(text: &[u8]) -> &[u8] {
-    let start = text.iter().take_while(|b| is_blank(b)).count();
-    &text[start..]
-}
-
-/// The text up to the first blank, and the rest.
-pub fn word(text: &[u8]) -> (&[u8], &[u8]) {
-    let end = text.iter().position(is_blank).unwrap_or(text.len());
-    text.split_at(end)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::attribute_line::is_blank;
     use crate::path::printable_bytes;
     use crate::path_pattern::oracle::{Dice, Oracle};
 

@@ -17,6 +17,7 @@
 #[macro_use(seeded_bug)]
 extern crate stillframe_disk;
 
+pub mod attribute_line;
 pub mod attributes;
 mod deflate;
 pub mod directory;

@@ -147,7 +147,7 @@ impl PathPattern {
 }
 
 /// The part of `text` before its first NUL byte.
-pub fn until_nul(text: &[u8]) -> &[u8] {
+pub(crate) fn until_nul(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|b| *b == 0).unwrap_or(text.len());
     &text[..end]
 }

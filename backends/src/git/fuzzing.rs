@@ -7,11 +7,12 @@ use super::loose::LooseObject;
 use super::object_id::ObjectId;
 use super::pack::{DeltaBases, Pack};
 use super::user_index::{self, IndexError, Visited};
-use super::{attributes, quoted, tree_object};
+use super::{attributes, tree_object};
 use crate::error::ErrorKind;
 use crate::fuzzing::{MAX_CONTENT_BYTES, with_directory};
 use crate::operation::Operation;
 use stillframe_git::inflate::{self, Inflate};
+use stillframe_git::quoted;
 
 const SOME_ID: ObjectId = ObjectId([7; 20]);
 

@@ -35,6 +35,6 @@ pub(crate) use backend::{GitBackend, probe};
 pub(crate) use stillframe_git::test_repository;
 pub(crate) use stillframe_git::{Collision, ObjectHasher, ObjectId, ObjectKind};
 pub(crate) use stillframe_git::{
-    attributes, directory, loose, loose_writer, object_id, pack, put_error, quoted, repository,
-    tree_lookup, tree_object, user_index,
+    attribute_line, attributes, directory, loose, loose_writer, object_id, pack, put_error,
+    repository, tree_lookup, tree_object, user_index,
 };

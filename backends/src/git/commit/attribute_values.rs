@@ -3,30 +3,15 @@
 //! [`attributes`](crate::git::attributes) gives a cautious answer, a conversion that may be
 //! requested; this module gives the exact values.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::git::attributes::{without_leading_blanks, word};
-use crate::git::quoted::unquoted;
+use crate::git::attribute_line::{self, AttributeLine, Subject, Value};
 use crate::path::RelPath;
-use crate::path_pattern::{Candidate, PathPattern, until_nul};
+use crate::path_pattern::{Candidate, PathPattern};
 
 /// git takes nothing from a line that is longer.
 const MAX_LINE_BYTES: usize = 2048;
-
-/// What an attribute is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    /// `name`
-    True,
-    /// `-name`
-    False,
-    /// `!name`: as if no line named it.
-    Unset,
-    /// `name=text`
-    Text(Vec<u8>),
-}
 
 type Name = Vec<u8>;
 
@@ -75,73 +60,26 @@ pub(super) struct AttributeLines {
 impl AttributeLines {
     /// Reads the text of an attribute file. A line that git would not take says nothing.
     pub(super) fn parse(text: &[u8]) -> Self {
-        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let mut lines = Self::default();
-        for line in text.split(|b| *b == b'\n') {
-            // As git measures it: a string of C, without the end of the line.
-            let line = until_nul(line.strip_suffix(b"\r").unwrap_or(line));
-            if line.len() < MAX_LINE_BYTES {
-                lines.add(line);
+        for line in attribute_line::lines(text).filter(|line| line.len < MAX_LINE_BYTES) {
+            let Some(given) = given(&line) else {
+                continue;
+            };
+            match line.subject {
+                Subject::Macro(name) if is_name(&name) => lines.macros.push((name, given)),
+                Subject::Macro(_) => {}
+                Subject::Files(pattern) => lines.patterns.push((pattern, given)),
             }
         }
         lines
     }
-
-    fn add(&mut self, line: &[u8]) {
-        let line = without_leading_blanks(line);
-        if line.is_empty() || line.starts_with(b"#") {
-            return;
-        }
-        let (name, rest) = match unquoted(line) {
-            Some((name, rest)) => (Cow::Owned(name), rest),
-            None => {
-                let (name, rest) = word(line);
-                (Cow::Borrowed(name), rest)
-            }
-        };
-        let Some(given) = given(rest) else {
-            return;
-        };
-        match name.strip_prefix(b"[attr]") {
-            Some(name) if !name.is_empty() => {
-                let (name, _) = word(without_leading_blanks(name));
-                if is_name(name) {
-                    self.macros.push((name.to_vec(), given));
-                }
-            }
-            _ => {
-                let pattern = PathPattern::parse(&name);
-                let pattern = pattern.filter(|p| !p.is_negated() && !p.directories_only());
-                self.patterns
-                    .extend(pattern.map(|pattern| (pattern, given)));
-            }
-        }
-    }
 }
 
-/// Reads attributes, one after the other; `None` if one of them is malformed.
-fn given(mut text: &[u8]) -> Option<Given> {
-    let mut given = Vec::new();
-    loop {
-        text = without_leading_blanks(text);
-        let (attribute, rest) = word(text);
-        text = rest;
-        let (name, value) = match attribute.iter().position(|b| *b == b'=') {
-            Some(at) => (&attribute[..at], Value::Text(attribute[at + 1..].to_vec())),
-            None => (attribute, Value::True),
-        };
-        // What is taken back has no value, whatever is written behind it.
-        let (name, value) = match name {
-            [] if attribute.is_empty() => return Some(given.into()),
-            [b'-', name @ ..] => (name, Value::False),
-            [b'!', name @ ..] => (name, Value::Unset),
-            _ => (name, value),
-        };
-        if !is_name(name) {
-            return None;
-        }
-        given.push((name.to_vec(), value));
-    }
+/// The attributes of a line; `None` if one of them is malformed.
+fn given(line: &AttributeLine<'_>) -> Option<Given> {
+    line.attributes()
+        .map(|(name, value)| is_name(name).then(|| (name.to_vec(), value)))
+        .collect()
 }
 
 /// Whether a line may give an attribute of this name. git keeps those with `builtin_` to itself.

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::attribute_values::{AttributeValues, Value};
+use super::attribute_values::AttributeValues;
+use crate::git::attribute_line::Value;
 use crate::git::repository::Settings;
 
 /// What the attributes of a path and the configuration ask for.
