@@ -83,6 +83,12 @@ impl Blocking {
         }
     }
 
+    /// Starts `work`, which never panics, on a thread of its own, which takes no turn: somebody who
+    /// has one may be waiting for it.
+    pub(crate) fn start_beside(&self, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        std::thread::Builder::new().spawn(work).map(drop)
+    }
+
     /// Runs `work` on a thread that may block.
     ///
     /// The work runs to its end even if the caller is dropped or its actor killed, so it has to

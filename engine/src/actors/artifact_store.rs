@@ -1,12 +1,14 @@
 //! The actor that stores artifacts.
 
 use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, PutOptions};
+use tokio::sync::oneshot;
 
 use super::{Artifacts, Reply};
-use crate::blocking::Blocking;
+use crate::blocking::{Blocking, StepLost};
 use crate::error::Error;
 
 /// Starts the work of keeping and reading artifacts. It has no state beside the store.
@@ -14,7 +16,7 @@ pub(crate) struct ArtifactStoreActor;
 
 /// What the artifact store is asked for.
 pub(crate) enum ArtifactStoreMessage {
-    /// Keep this content.
+    /// Keep this content, which may be written while it is read.
     Put {
         key: ArtifactKey,
         content: Box<dyn Read + Send>,
@@ -27,6 +29,36 @@ pub(crate) enum ArtifactStoreMessage {
     },
     /// Forget a key.
     Delete { key: ArtifactKey, reply: Reply<()> },
+}
+
+/// An artifact on its way into the store.
+pub(crate) struct Putting(oneshot::Receiver<Result<ArtifactMeta, Error>>);
+
+impl Putting {
+    /// Has `content` kept under `key`, and does not wait for it.
+    pub(crate) fn begin(
+        actor: &ActorRef<ArtifactStoreMessage>,
+        key: ArtifactKey,
+        content: Box<dyn Read + Send>,
+    ) -> Self {
+        let (reply, answer) = oneshot::channel();
+        // Where the actor is lost, so is the reply.
+        let _ = actor.send_message(ArtifactStoreMessage::Put {
+            key,
+            content,
+            reply,
+        });
+        Self(answer)
+    }
+
+    /// Waits until the artifact is kept.
+    pub(crate) async fn done(self) -> Result<ArtifactMeta, Error> {
+        self.0.await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+pub(crate) fn lost() -> Error {
+    Error::unavailable("the artifact store was lost while it worked; try again")
 }
 
 /// What the artifact store starts with.
@@ -61,10 +93,9 @@ impl Actor for ArtifactStoreActor {
                 key,
                 mut content,
                 reply,
-            } => start(blocking, reply, move || {
-                Ok(artifacts
-                    .store()?
-                    .put(&key, &mut *content, &PutOptions::default())?)
+            } => start_beside(&blocking, reply, move || {
+                let options = PutOptions::default();
+                Ok(artifacts.store()?.put(&key, &mut *content, &options)?)
             }),
             ArtifactStoreMessage::Get { key, reply } => {
                 start(blocking, reply, move || Ok(artifacts.store()?.get(&key)?));
@@ -92,4 +123,19 @@ fn start<T: Send + 'static>(
         };
         let _ = reply.send(result);
     });
+}
+
+/// Does `work` on a thread of its own, and answers: whoever writes what it reads may have a turn
+/// among the blocking threads.
+fn start_beside<T: Send + 'static>(
+    blocking: &Blocking,
+    reply: Reply<T>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) {
+    let begun = blocking.start_beside(move || {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        let _ = reply.send(done.unwrap_or_else(|panic| Err(StepLost::panicked(&*panic).into())));
+    });
+    // Without a thread the way to answer is lost, which whoever asked hears of.
+    drop(begun);
 }

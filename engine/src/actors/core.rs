@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actors::artifact_store::ArtifactStoreMessage;
+use crate::actors::artifact_store::{self, ArtifactStoreMessage, Putting};
 use crate::actors::run::{RunMessage, Step, Work};
 use crate::actors::session_manager::SessionMessage;
 use crate::actors::supervisor::SupervisorMessage;
@@ -242,40 +242,34 @@ impl Core {
         Err(self.keeps_failing(session_id))
     }
 
+    /// The actor that keeps artifacts.
+    pub(crate) async fn artifact_store(&self) -> Result<ActorRef<ArtifactStoreMessage>, Error> {
+        self.ask(|reply| SupervisorMessage::ArtifactStore { reply })
+            .await
+    }
+
     /// Keeps content under `key`. It is not registered.
     pub(crate) async fn put(
         &self,
         key: ArtifactKey,
         content: Box<dyn Read + Send>,
     ) -> Result<ArtifactMeta, Error> {
-        let actor = self
-            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
-            .await?;
-        let (reply, answer) = oneshot::channel();
-        let _ = actor.send_message(ArtifactStoreMessage::Put {
-            key,
-            content,
-            reply,
-        });
-        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+        let actor = self.artifact_store().await?;
+        Putting::begin(&actor, key, content).done().await
     }
 
     pub(crate) async fn get(&self, key: ArtifactKey) -> Result<Box<dyn Read + Send>, Error> {
-        let actor = self
-            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
-            .await?;
+        let actor = self.artifact_store().await?;
         let (reply, answer) = oneshot::channel();
         let _ = actor.send_message(ArtifactStoreMessage::Get { key, reply });
-        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+        answer.await.unwrap_or_else(|_| Err(artifact_store::lost()))
     }
 
     pub(crate) async fn delete(&self, key: ArtifactKey) -> Result<(), Error> {
-        let actor = self
-            .ask(|reply| SupervisorMessage::ArtifactStore { reply })
-            .await?;
+        let actor = self.artifact_store().await?;
         let (reply, answer) = oneshot::channel();
         let _ = actor.send_message(ArtifactStoreMessage::Delete { key, reply });
-        answer.await.unwrap_or_else(|_| Err(artifact_store_lost()))
+        answer.await.unwrap_or_else(|_| Err(artifact_store::lost()))
     }
 
     /// Has the session of this id made and started if it is new.
@@ -336,8 +330,4 @@ async fn answer_of<T>(task: JoinHandle<Result<T, Error>>) -> Result<T, Error> {
         Err(lost) if lost.is_panic() => Err(Error::new(ErrorKind::Storage, lost)),
         Err(_) => Err(stopped()),
     }
-}
-
-fn artifact_store_lost() -> Error {
-    Error::unavailable("the artifact store was lost while it worked; try again")
 }

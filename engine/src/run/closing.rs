@@ -1,22 +1,24 @@
 //! What the engine saw after the work of a run.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
+use ractor::ActorRef;
 use serde_json::Value;
-use stillframe_artifact_store::{ArtifactKey, PutOptions};
+use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use stillframe_backends::{BackendKind, Diff, DiffOptions, Operation, Snapshot};
 
 use crate::actors::Parts;
+use crate::actors::artifact_store::{ArtifactStoreMessage, Putting};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::DiffComputed;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
-use crate::records::artifact::ArtifactRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_document::{RunSummary, document};
-use crate::run::{artifact, patch};
+use crate::run::artifact;
+use crate::run::patch::{self, Incoming};
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::Registering;
 use crate::workspace::compare;
@@ -63,6 +65,7 @@ pub(crate) async fn diff(
 ) -> Result<(Diff, Option<Error>), Error> {
     let parts = &core.parts;
     let (shared, session, run) = (parts.clone(), session_id.clone(), run_id.clone());
+    let store = core.artifact_store().await;
     let compared = move || {
         let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
         options.capture_patch = opened.options.capture_patch;
@@ -81,19 +84,28 @@ pub(crate) async fn diff(
         let is_offloaded = opened.options.offload_patches;
         let is_wanted = |diff: &Diff| diff.has_patch && (diff.patch_truncated || is_offloaded);
         let stem = format!("{PATCH}{}_{}_", before.reference, after.reference);
-        let keep = |patch: &mut dyn Read| keep(&shared, &stem, (&session, &run), patch);
+        let keep = |patch| keep(&shared, &store?, &stem, (&session, &run), patch);
         patch::offloaded(options.max_patch_bytes, compare, is_wanted, keep)
     };
-    let (mut diff, kept) = parts.blocking.run(compared).await??;
+    let (mut diff, keeping) = parts.blocking.run(compared).await??;
+    let kept = match keeping {
+        Some(Ok(keeping)) => keeping.kept().await.map(Some),
+        Some(Err(e)) => Err(e),
+        None => Ok(None),
+    };
     let (mut record, mut held, mut problem) = (None, None, None);
     match kept {
-        Some(Ok((key, kept))) => {
+        Ok(Some((key, put))) => {
             diff.patch = None;
-            diff.patch_ref = Some(key);
-            (record, held) = kept.unzip();
+            diff.patch_ref = Some(key.into());
+            if let Some((meta, registering)) = put {
+                let whose = (session_id, Some(run_id));
+                record = Some(artifact::record(parts, whose, meta, "text/x-patch"));
+                held = Some(registering);
+            }
         }
-        Some(Err(e)) => problem = Some(e),
-        None => {}
+        Ok(None) => {}
+        Err(e) => problem = Some(e),
     }
     let said = DiffComputed {
         files_changed: diff.files_changed,
@@ -111,14 +123,33 @@ pub(crate) async fn diff(
     Ok((diff, problem))
 }
 
-/// Keeps the whole patch as an artifact, and answers with its key and with the record that is to be
-/// registered; `None`: there is one. Blocks.
+/// A patch that becomes an artifact.
+struct Keeping {
+    key: ArtifactKey,
+    /// On its way into the store, with what keeps clean-ups away until it is registered; `None`: it
+    /// is there, and registered.
+    put: Option<(Putting, Registering)>,
+}
+
+impl Keeping {
+    /// Waits until it is there; of one that is new the answer has what is to be registered.
+    async fn kept(self) -> Result<(ArtifactKey, Option<(ArtifactMeta, Registering)>), Error> {
+        let put = match self.put {
+            Some((putting, registering)) => Some((putting.done().await?, registering)),
+            None => None,
+        };
+        Ok((self.key, put))
+    }
+}
+
+/// Has the store read the whole patch, unless it has it. Blocks, but not for what is to be read.
 fn keep(
     parts: &Parts,
+    store: &ActorRef<ArtifactStoreMessage>,
     stem: &str,
     (session_id, run_id): (&SessionId, &RunId),
-    patch: &mut dyn Read,
-) -> Result<(String, Option<(ArtifactRecord, Registering)>), Error> {
+    patch: Incoming,
+) -> Result<Keeping, Error> {
     let known = parts
         .reader
         .read_blocking(|store| store.artifacts(Some(session_id)))?;
@@ -127,16 +158,15 @@ fn keep(
         .into_iter()
         .find(|of| of.run_id.as_ref() == Some(run_id) && of.key.starts_with(stem));
     if let Some(known) = known {
-        return Ok((known.key, None));
+        let key = ArtifactKey::new(known.key)?;
+        return Ok(Keeping { key, put: None });
     }
     let digits = uuid::Uuid::new_v4().simple();
     let key = ArtifactKey::new(format!("{stem}{digits}"))?;
-    let held = Registering::begin(parts.state_dir.path())?;
-    let store = parts.artifacts.store()?;
-    let meta = store.put(&key, patch, &PutOptions::default())?;
-    let whose = (session_id, Some(run_id));
-    let record = artifact::record(parts, whose, meta, "text/x-patch");
-    Ok((key.into(), Some((record, held))))
+    let registering = Registering::begin(parts.state_dir.path())?;
+    let putting = Putting::begin(store, key.clone(), Box::new(patch));
+    let put = Some((putting, registering));
+    Ok(Keeping { key, put })
 }
 
 /// How the key of a patch begins.

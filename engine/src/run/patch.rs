@@ -4,99 +4,86 @@
 //! more, the store reads what the comparison writes, and the patch is in no other file.
 
 use std::io::{self, Cursor, Read, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread;
 
-use stillframe_backends::ErrorKind;
-
-use crate::blocking::StepLost;
 use crate::error::Error;
 
 /// So much is handed over at a time, and so many pieces may wait for a store that is slow.
 const PIECE_BYTES: usize = 256 << 10;
 const MAX_WAITING: usize = 4;
 
-/// Compares, and keeps the patch if it is wanted: `compare` writes what `keep` reads.
+/// Compares, and has the patch kept if it is wanted: `compare` writes what is read from what
+/// `begin` is given.
 ///
-/// `keep` is called once there are more than `max_held_bytes`, or the patch is known to be wanted.
-/// What it reads ends in an error if the comparison fails, or the patch is not wanted after all.
-/// Where `keep` fails, the comparison goes on for what else it tells. Blocks.
-///
-/// `keep` has a thread of its own and takes no turn in [`crate::blocking`]: all turns may be taken
-/// by comparisons that wait until somebody reads.
-pub(super) fn offloaded<D, K: Send>(
+/// `begin` is called once there are more than `max_held_bytes`, or the patch is known to be wanted,
+/// and lets somebody read. What is read ends in an error if the comparison fails, or the patch is
+/// not wanted after all. Where nobody reads any more, the comparison goes on for what else it tells.
+/// Blocks.
+pub(super) fn offloaded<D, K>(
     max_held_bytes: u64,
     compare: impl FnOnce(&mut dyn Write) -> Result<D, Error>,
     is_wanted: impl FnOnce(&D) -> bool,
-    keep: impl FnOnce(&mut dyn Read) -> Result<K, Error> + Send,
-) -> Result<(D, Option<Result<K, Error>>), Error> {
-    thread::scope(|scope| {
-        let (pieces, waiting) = mpsc::sync_channel(MAX_WAITING);
-        let keeping = move || {
-            let mut content = Incoming::begun(waiting)?;
-            let kept = catch_unwind(AssertUnwindSafe(|| keep(&mut content)));
-            Some(kept.unwrap_or_else(|panic| Err(StepLost::panicked(&*panic).into())))
-        };
-        let keeping = thread::Builder::new()
-            .spawn_scoped(scope, keeping)
-            .map_err(|e| Error::new(ErrorKind::Storage, e))?;
-        let mut out = Outgoing {
-            held: Some(Vec::new()),
-            max_held_bytes,
-            pieces,
-        };
-        let diff = compare(&mut out)?;
-        let is_wanted = is_wanted(&diff);
-        match is_wanted {
-            true => out.end(),
-            false => drop(out),
-        }
-        let kept = keeping.join().expect("its panics are caught");
-        Ok((diff, kept.filter(|_| is_wanted)))
-    })
+    begin: impl FnOnce(Incoming) -> K,
+) -> Result<(D, Option<K>), Error> {
+    let (pieces, waiting) = mpsc::sync_channel(MAX_WAITING);
+    let mut out = Outgoing {
+        held: Vec::new(),
+        max_held_bytes,
+        pieces,
+        begin: Some((begin, Incoming::of(waiting))),
+        kept: None,
+    };
+    let diff = compare(&mut out)?;
+    let kept = is_wanted(&diff).then(|| out.end()).flatten();
+    Ok((diff, kept))
 }
 
 /// Where the comparison writes to.
-struct Outgoing {
+struct Outgoing<B, K> {
     /// The beginning, while all of it is small.
-    held: Option<Vec<u8>>,
+    held: Vec<u8>,
     max_held_bytes: u64,
-    /// To who keeps the patch. An empty piece is its end.
+    /// To whoever reads. An empty piece is the end.
     pieces: SyncSender<Vec<u8>>,
+    /// What is called for somebody to read; `None`: somebody does.
+    begin: Option<(B, Incoming)>,
+    kept: Option<K>,
 }
 
-impl Outgoing {
+impl<K, B: FnOnce(Incoming) -> K> Outgoing<B, K> {
+    /// Lets somebody read, unless that is done, beginning with what waits.
+    fn begin(&mut self) {
+        if let Some((begin, incoming)) = self.begin.take() {
+            self.kept = Some(begin(incoming));
+            let held = std::mem::take(&mut self.held);
+            if !held.is_empty() {
+                self.send(held);
+            }
+        }
+    }
+
     fn send(&self, piece: Vec<u8>) {
         // Whoever takes no more has failed, and says so.
         let _ = self.pieces.send(piece);
     }
 
-    /// Sends what waits.
-    fn begin(&mut self) {
-        if let Some(held) = self.held.take().filter(|held| !held.is_empty()) {
-            self.send(held);
-        }
-    }
-
-    fn end(mut self) {
+    fn end(mut self) -> Option<K> {
         self.begin();
         self.send(Vec::new());
+        self.kept
     }
 }
 
-impl Write for Outgoing {
+impl<K, B: FnOnce(Incoming) -> K> Write for Outgoing<B, K> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.held {
-            Some(held) if (held.len() + bytes.len()) as u64 <= self.max_held_bytes => {
-                held.extend_from_slice(bytes);
-            }
-            _ => {
-                self.begin();
-                for piece in bytes.chunks(PIECE_BYTES) {
-                    self.send(piece.to_vec());
-                }
-            }
+        let is_small = (self.held.len() + bytes.len()) as u64 <= self.max_held_bytes;
+        if self.begin.is_some() && is_small {
+            self.held.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
+        self.begin();
+        for piece in bytes.chunks(PIECE_BYTES) {
+            self.send(piece.to_vec());
         }
         Ok(bytes.len())
     }
@@ -107,21 +94,19 @@ impl Write for Outgoing {
 }
 
 /// What the comparison wrote, to be read once.
-struct Incoming {
+pub(super) struct Incoming {
     pieces: Receiver<Vec<u8>>,
     piece: Cursor<Vec<u8>>,
     is_ended: bool,
 }
 
 impl Incoming {
-    /// Waits for the beginning; `None`: nothing comes.
-    fn begun(pieces: Receiver<Vec<u8>>) -> Option<Self> {
-        let first = pieces.recv().ok()?;
-        Some(Self {
+    fn of(pieces: Receiver<Vec<u8>>) -> Self {
+        Self {
             pieces,
-            is_ended: first.is_empty(),
-            piece: Cursor::new(first),
-        })
+            piece: Cursor::default(),
+            is_ended: false,
+        }
     }
 }
 
@@ -139,7 +124,11 @@ impl Read for Incoming {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread::{self, JoinHandle};
+
     use stillframe_artifact_store::{ArtifactKey, ArtifactStore, MemoryStore, PutOptions};
+    use stillframe_backends::ErrorKind;
 
     use super::*;
 
@@ -150,11 +139,17 @@ mod tests {
         (0..1_000_000_u32).flat_map(u32::to_le_bytes).collect()
     }
 
-    fn all(content: &mut dyn Read) -> Result<Vec<u8>, Error> {
+    /// Reads on a thread of its own.
+    fn read_by<K: Send + 'static>(
+        read: impl FnOnce(&mut Incoming) -> K + Send + 'static,
+    ) -> impl FnOnce(Incoming) -> JoinHandle<K> {
+        |mut content| thread::spawn(move || read(&mut content))
+    }
+
+    fn all(content: &mut Incoming) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let read = content.read_to_end(&mut bytes);
-        read.map_err(|e| Error::new(ErrorKind::Unreadable, e))?;
-        Ok(bytes)
+        content.read_to_end(&mut bytes).unwrap();
+        bytes
     }
 
     fn failed() -> Error {
@@ -173,9 +168,12 @@ mod tests {
                     }
                     Ok("told")
                 };
-                let (told, kept) = offloaded(LIMIT, write, |_| true, all).unwrap();
+                let (told, kept) = offloaded(LIMIT, write, |_| true, read_by(all)).unwrap();
                 assert_eq!(told, "told");
-                assert!(kept.unwrap().unwrap() == patch, "{length} by {piece}");
+                assert!(
+                    kept.unwrap().join().unwrap() == patch,
+                    "{length} by {piece}"
+                );
             }
         }
     }
@@ -186,64 +184,71 @@ mod tests {
             out.write_all(&[7; LIMIT as usize]).unwrap();
             Ok(())
         };
-        let asked = |_: &mut dyn Read| -> Result<(), Error> { panic!("it was asked") };
-        let (_, kept) = offloaded(LIMIT, write, |_| false, asked).unwrap();
+        let asked = |_| panic!("it was asked");
+        let (_, kept) = offloaded::<_, ()>(LIMIT, write, |_| false, asked).unwrap();
         assert!(kept.is_none());
     }
 
     #[test]
     fn a_comparison_that_fails_or_is_not_wanted_half_way_leaves_no_artifact() {
         let long = long();
-        let store = MemoryStore::new();
-        let key = ArtifactKey::new("key").unwrap();
-        let put = |content: &mut dyn Read| -> Result<_, Error> {
-            let put = store.put(&key, content, &PutOptions::default());
-            assert_eq!(put.as_ref().unwrap_err().kind(), ErrorKind::Unreadable);
-            Ok(put?)
+        let store = std::sync::Arc::new(MemoryStore::new());
+        let (told, ends) = mpsc::channel();
+        let put = || {
+            let (store, told) = (store.clone(), told.clone());
+            read_by(move |content| {
+                let key = ArtifactKey::new("key").unwrap();
+                let put = store.put(&key, content, &PutOptions::default());
+                told.send(put.unwrap_err().kind()).unwrap();
+            })
         };
         let write = |out: &mut dyn Write| {
             out.write_all(&long).unwrap();
             Err::<(), _>(failed())
         };
-        let told = offloaded(LIMIT, write, |()| true, put).unwrap_err();
+        let told = offloaded(LIMIT, write, |()| true, put())
+            .map(drop)
+            .unwrap_err();
         assert_eq!(told.to_string(), "it failed");
+        assert_eq!(ends.recv().unwrap(), ErrorKind::Unreadable);
 
         let write = |out: &mut dyn Write| {
             out.write_all(&long).unwrap();
             Ok(())
         };
-        let (_, kept) = offloaded(LIMIT, write, |()| false, put).unwrap();
+        let (_, kept) = offloaded(LIMIT, write, |()| false, put()).unwrap();
         assert!(kept.is_none(), "nobody asked for it");
+        assert_eq!(ends.recv().unwrap(), ErrorKind::Unreadable);
 
         let write = |out: &mut dyn Write| -> Result<(), Error> {
             out.write_all(&long).unwrap();
             panic!("the comparison is broken");
         };
-        let panicked = AssertUnwindSafe(|| offloaded(LIMIT, write, |()| true, put).map(drop));
+        let panicked = AssertUnwindSafe(|| offloaded(LIMIT, write, |()| true, put()).map(drop));
         catch_unwind(panicked).unwrap_err();
+        assert_eq!(ends.recv().unwrap(), ErrorKind::Unreadable);
         assert!(store.list().unwrap().artifacts.is_empty());
     }
 
     #[test]
-    fn a_store_that_fails_half_way_holds_up_no_comparison_and_says_why() {
+    fn whoever_stops_to_read_holds_up_no_comparison() {
         let long = long();
-        let written = |keep: fn(&mut dyn Read) -> Result<(), Error>| {
+        let written = |read: fn(&mut Incoming) -> &'static str| {
             let write = |out: &mut dyn Write| {
                 out.write_all(&long).unwrap();
                 Ok(long.len())
             };
-            let (told, kept) = offloaded(LIMIT, write, |_| true, keep).unwrap();
+            let (told, kept) = offloaded(LIMIT, write, |_| true, read_by(read)).unwrap();
             assert_eq!(told, long.len(), "it came to its end");
-            kept.unwrap().unwrap_err().to_string()
+            kept.unwrap().join()
         };
-        let at_once = written(|_| Err(failed()));
+        assert_eq!(written(|_| "at once").unwrap(), "at once");
         let half_way = written(|content| {
             content.read_exact(&mut [0; 3 * PIECE_BYTES]).unwrap();
-            Err(failed())
+            "half way"
         });
-        assert_eq!([at_once, half_way], ["it failed", "it failed"]);
-        let panicked = written(|_| panic!("the store is broken"));
-        assert!(panicked.contains("the store is broken"), "{panicked}");
+        assert_eq!(half_way.unwrap(), "half way");
+        written(|_| panic!("the store is broken")).unwrap_err();
     }
 
     #[test]
@@ -257,9 +262,9 @@ mod tests {
             }
             Ok(())
         };
-        let keep = move |content: &mut dyn Read| {
-            // The first piece is with this reader before it is asked.
-            let mut sent = seen.iter().take(1 + MAX_WAITING).count();
+        let keep = read_by(move |content| {
+            // Its first piece is taken before it is told of.
+            let mut sent = seen.iter().take(MAX_WAITING).count();
             let mut kept = Vec::new();
             let mut piece = vec![0; PIECE_BYTES];
             for read in 1.. {
@@ -271,9 +276,9 @@ mod tests {
                     n => kept.extend_from_slice(&piece[..n]),
                 }
             }
-            Ok(kept)
-        };
+            kept
+        });
         let (_, kept) = offloaded(LIMIT, write, |()| true, keep).unwrap();
-        assert!(kept.unwrap().unwrap() == long);
+        assert!(kept.unwrap().join().unwrap() == long);
     }
 }
