@@ -7,7 +7,7 @@ pub enum BorrowMode {
     /// Hard links, which cost no space; where the file system refuses, a reflink, else a copy.
     #[default]
     HardLink,
-    /// A reflink, else a copy: nobody who writes into the repository's packs can damage ours.
+    /// A reflink, else a copy: writing into the repository's packs cannot damage ours.
     Reflink,
     /// Always a copy.
     Copy,

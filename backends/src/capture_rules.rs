@@ -12,6 +12,6 @@ pub struct CaptureRules {
     /// [`SnapshotOptions::include`](crate::SnapshotOptions::include).
     pub include: Vec<RelPath>,
     /// [`SnapshotOptions::max_untracked_file_bytes`](crate::SnapshotOptions::max_untracked_file_bytes);
-    /// `None`: nobody wrote it down.
+    /// `None`: it was not recorded.
     pub max_untracked_file_bytes: Option<u64>,
 }

@@ -26,7 +26,7 @@ use crate::store_error::StoreError;
 use crate::workspace::{LockedWorkspace, StateDir, Workspace};
 use crate::worktree::{journal, stat_cache};
 
-/// No target looks at more of what is inflated.
+/// The limit of inflated bytes for every target.
 pub(crate) const MAX_CONTENT_BYTES: u64 = 16 << 20;
 
 /// More than any input makes any decoder need: what a length field says is not believed.
@@ -126,7 +126,7 @@ fn complaint(target: &Target, input: &[u8]) -> Option<String> {
     peak.map(|peak| format!("{peak} bytes of memory were needed"))
 }
 
-/// The most memory that the process ever had; `None` where nobody says.
+/// The peak memory of the process; `None` if it is not known.
 fn peak_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -329,7 +329,7 @@ fn manifest(bytes: &[u8]) {
     }
 }
 
-/// The list of what was purged, likewise.
+/// The list of purged content, likewise.
 fn purged(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), sealed(bytes)] {
         with_directory(|stores| {

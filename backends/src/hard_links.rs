@@ -98,7 +98,7 @@ mod tests {
         let mut snapshot = snapshot();
         let names = |n: u64| [format!("{n:05}"), format!("{n:05}.again")];
         let pairs = (0..503).flat_map(|n| names(n).map(|name| link(&name, 1, n)));
-        // One with more names than are listed at all is in nobody's way.
+        // A file with more names than the limit does not keep others from being listed.
         let many = (0..1001).map(|n| link(&format!("0/{n}"), 2, 1));
         note(&mut snapshot, pairs.chain(many).collect());
         assert_eq!(snapshot.hard_links.len(), MAX_NAMED / 2);

@@ -53,9 +53,8 @@ pub trait Repository: Send + Sync {
         known: &[EarlierTag],
     ) -> Result<ReleasedRefs, StoreError>;
 
-    /// Says what a commit of what `snapshot` has would be, on the branch that is checked out, and
-    /// makes its trees and blobs durable in the user's repository. `None`: nothing differs from
-    /// that branch.
+    /// Prepares a commit of `snapshot` on the branch that is checked out, and makes its trees and
+    /// blobs durable in the user's repository. `None`: nothing differs from that branch.
     ///
     /// What is committed is what `git add --all` and `git commit` would commit of what was
     /// captured: line endings as attributes say, omitted paths as the branch has them. No hook

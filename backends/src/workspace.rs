@@ -482,7 +482,7 @@ impl LockedWorkspace {
 
     /// Takes back [`Self::make_again`], if nothing was put into the directory since.
     pub(crate) fn remove_again(&self) {
-        // Best effort beside the error that is the reason: an empty directory harms nobody.
+        // Best effort beside the first error: an empty directory is harmless.
         let _ = fs::remove_dir(&self.workspace.disk_path);
     }
 

@@ -48,10 +48,10 @@ use crate::upkeep::recovery;
 /// How long to wait, at a shutdown, for what was cancelled.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
 
-/// An engine: everything that is needed to run work between snapshots. Cheap to clone.
+/// An engine, which runs work between snapshots. Cheap to clone.
 ///
-/// It has to be started in a tokio runtime. Dropping the last handle stops it once nothing is
-/// under way; [`Engine::shutdown`] waits for that.
+/// It has to be started in a tokio runtime. When the last handle is dropped, the engine stops once
+/// no work is under way; [`Engine::shutdown`] waits for that.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) core: Core,
@@ -67,8 +67,8 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts an engine: opens the state directory, recovers what a dead engine left, and takes
-    /// work from then on.
+    /// Starts an engine: opens the state directory, recovers what dead engines left, and then
+    /// accepts work.
     pub async fn start(options: EngineOptions) -> Result<Self, Error> {
         options.check()?;
         let blocking = Blocking::new(options.max_blocking);
@@ -141,7 +141,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What this engine found of dead ones when it started, and what it did about that.
+    /// What dead engines had left when this engine started, and what it did about that.
     pub fn recovery(&self) -> &RecoveryReport {
         static NOTHING: RecoveryReport = RecoveryReport {
             done: Vec::new(),
@@ -151,13 +151,13 @@ impl Engine {
         self.core.recovery.get().unwrap_or(&NOTHING)
     }
 
-    /// Takes no more work, waits for what is under way, cancels what takes longer than the grace,
-    /// and stops. Safe to repeat.
+    /// Accepts no more work, waits for work under way, cancels work that takes longer than the
+    /// grace, and stops. Safe to repeat.
     ///
     /// # Errors
     ///
-    /// `Timeout`: something did not end within a minute of being cancelled. The engine has stopped
-    /// all the same, and the next one settles what that left.
+    /// `Timeout`: some work did not end within a minute after it was cancelled. The engine has
+    /// stopped anyway, and the next engine settles that work.
     pub async fn shutdown(&self) -> Result<(), Error> {
         let core = &self.core;
         core.is_closing.store(true, Ordering::Release);
@@ -187,7 +187,7 @@ impl Engine {
     /// The session of this id, made and started if it is new.
     ///
     /// An id is 1 to 200 letters, digits, `.`, `_` or `-`, the first a letter or digit. A session
-    /// that has ended is given out as well: what it has can be read, and it takes no runs.
+    /// that has ended is returned too: it can be read, but accepts no runs.
     pub async fn session(&self, id: impl Into<String>) -> Result<SessionManager, Error> {
         let id = SessionId::try_from(id.into())?;
         self.session_of(id).await
@@ -198,8 +198,8 @@ impl Engine {
         self.session_of(SessionId::random()).await
     }
 
-    /// The session of what is done to a workspace outside of any other session; always the same
-    /// for the same directory.
+    /// The session for operations on a workspace outside of any other session; always the same for
+    /// the same directory.
     pub async fn workspace_session(&self, path: impl AsRef<Path>) -> Result<SessionManager, Error> {
         let opened = self.core.open_known(&WorkspaceOptions::at(path)).await?;
         let id = SessionId::of_workspace(opened.workspace.id());
@@ -211,11 +211,11 @@ impl Engine {
         Ok(SessionManager::new(self.core.clone(), id))
     }
 
-    /// Makes a session, runs in it, and completes or fails it as the run ends.
+    /// Creates a session, runs in it, and completes or fails the session as the run ends.
     ///
     /// A run that was cancelled cancels the session; one that was refused fails it. A run whose id
-    /// is on record is in the session that it was in, which ends with it only if it was made for
-    /// it, and not while the run is interrupted.
+    /// is on record stays in its session. That session ends with the run only if it was created for
+    /// the run, and not while the run is interrupted.
     pub async fn run_once(
         &self,
         options: RunOptions,
@@ -272,10 +272,9 @@ impl Engine {
         task.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Asks a run to stop, whichever engine has it; one that is interrupted is cancelled at once.
+    /// Asks a run to stop, whichever engine holds it; an interrupted run is cancelled at once.
     ///
-    /// A run of another engine hears of it within a second or two, and takes as long as its work
-    /// does to end.
+    /// A run of another engine notices it within a second or two, and ends when its work has ended.
     ///
     /// # Errors
     ///
@@ -304,8 +303,8 @@ impl Engine {
             .await
     }
 
-    /// Asks a run of this engine to stop so that it can be resumed: it is `interrupted` then. One
-    /// without [phases](crate::RunContext::phase) that was not begun as
+    /// Asks a run of this engine to stop so that it can be resumed; it becomes `interrupted`. A run
+    /// without [phases](crate::RunContext::phase) that was not started as
     /// [resumable](RunOptions::resumable) is cancelled. `NotFound` if this engine has no such run
     /// under way.
     pub async fn suspend_run(&self, run_id: &RunId) -> Result<(), Error> {
@@ -317,14 +316,14 @@ impl Engine {
         }
     }
 
-    /// Answers a question, also one of a run that another engine has, or that rests. The run hears
-    /// of it within a second, or when it is gone on with.
+    /// Answers a question, also one of a parked run or of a run that another engine holds. The run
+    /// gets the answer within a second, or when it is resumed.
     ///
     /// # Errors
     ///
     /// `NotFound`: there is no such question. `InvalidOptions`: that is none of its choices.
-    /// `Conflict`: it has its answer, since the first one counts, or the default because its time
-    /// was up; or its run has ended.
+    /// `Conflict`: it already has an answer (the first one counts, or the default after the
+    /// deadline), or its run has ended.
     pub async fn answer(&self, id: &QuestionId, answer: &str) -> Result<QuestionRecord, Error> {
         let (core, asked, text) = (self.core.clone(), id.clone(), answer.to_owned());
         self.core

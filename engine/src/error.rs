@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::id::RunId;
 use crate::records::outcome::RunOutcome;
 
-/// Why the engine could not do its part.
+/// Why the engine failed to do something.
 ///
 /// The message is one line, lower case, and says what was and was not touched; the chain of
 /// sources says why.
@@ -121,7 +121,7 @@ impl Error {
         self.inner.run_id.as_ref()
     }
 
-    /// What became of a run whose end could not be recorded. Its work was done.
+    /// The outcome of a run whose end could not be recorded. Its work was done.
     pub fn outcome(&self) -> Option<&RunOutcome> {
         self.inner.outcome.as_ref()
     }

@@ -15,17 +15,16 @@ use crate::error::Error;
 use crate::id::RunId;
 use crate::records::run::RunStatus;
 
-/// The largest patch that is embedded when nothing else is said, in bytes: a megabyte shows any
-/// change that a person reads, and keeps a document quick to parse.
+/// The largest patch that is embedded by default, in bytes: a megabyte shows any change that a
+/// person reads, and keeps a document quick to parse.
 pub const DEFAULT_MAX_PATCH_BYTES: u64 = 1_048_576;
 
-/// The largest untracked file that is captured when nothing else is said, in bytes: what a forge
-/// refuses to take in one file.
+/// The largest untracked file that is captured by default, in bytes: forges refuse larger files.
 pub const DEFAULT_MAX_UNTRACKED_FILE_BYTES: u64 = 104_857_600;
 
 /// A workspace, and how to capture it.
 ///
-/// Serialised, it is what is kept with a run; the path is kept beside it.
+/// Serialised, it is stored with a run; the path is stored beside it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WorkspaceOptions {
@@ -45,8 +44,8 @@ pub struct WorkspaceOptions {
     /// Whether a run that failed, timed out or was cancelled is followed by a restore of its
     /// before-snapshot. Default: false.
     pub rollback_on_failure: bool,
-    /// Hash backend: whether to keep the content, so that it can be put back. Default:
-    /// [`RetainContent::Never`], with which `rollback_on_failure` is refused before the work.
+    /// Hash backend: whether to keep the content, so that it can be restored. Default:
+    /// [`RetainContent::Never`]; `rollback_on_failure` is then refused before the work.
     #[serde(flatten)]
     pub retain_content: RetainContent,
     /// What to leave out, beyond git's rules or the default names. Default: nothing.
@@ -57,23 +56,24 @@ pub struct WorkspaceOptions {
     /// 104 857 600.
     pub max_untracked_file_bytes: u64,
     /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would have more
-    /// files and links than this; zero: no limit. Default: 0. What a run left is always captured,
-    /// however much it is, since only then can it be told and taken back.
+    /// files and links than this; zero: no limit. Default: 0. The after-snapshot of a run has no
+    /// such limit, because without it the run could be neither reported nor undone.
     #[serde(default)]
     pub max_files: u64,
-    /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would store more
-    /// bytes anew than this; zero: no limit. Default: 0. What a run left is always captured.
+    /// Refuse with `LimitExceeded` if a snapshot by hand, or the one before a run, would add more
+    /// bytes to the store than this; zero: no limit. Default: 0. The after-snapshot of a run has no
+    /// such limit.
     #[serde(default)]
     pub max_new_bytes: u64,
-    /// How long an operation by hand may take: a snapshot, a comparison, a plan, a proof, a
-    /// clean-up, and a restore up to where it begins to change files. After that it is `Timeout`,
-    /// and nothing was touched or published. A run has a limit of its own, for its work. Default:
-    /// as long as it takes.
+    /// How long an operation by hand may take: a snapshot, a comparison, a plan, a verification, a
+    /// clean-up, and a restore until it begins to change files. After that time it fails with
+    /// `Timeout`, and nothing was touched or published. A run has its own limit, for its work.
+    /// Default: no limit.
     #[serde(skip)]
     pub timeout: Option<Duration>,
-    /// Cancelling it stops the same operations: they are `Cancelled`. They look every few
-    /// milliseconds; only a call that the kernel does not return from is waited for. Default:
-    /// nobody can.
+    /// Cancelling it stops the same operations: they fail with `Cancelled`. They check it every few
+    /// milliseconds; only a system call under way is waited for. Default: a token that nobody
+    /// cancels.
     #[serde(skip)]
     pub cancellation: CancellationToken,
     /// Watch the workspace for changes (inotify) from the first snapshot of a session to the
@@ -138,29 +138,32 @@ impl WorkspaceOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// What the run is for, in the host's words; it is kept with the run.
+    /// What the run is for, in the host's words; it is stored with the run.
     pub input: String,
     /// The id of the run. Default: a random one.
     ///
-    /// An id that is on record is not used for another run. One that was interrupted goes on. One
-    /// that has ended is not run again: the answer is what became of it, with
-    /// [`RunOutcome::is_stored`](crate::RunOutcome::is_stored) set. One that another engine has is
-    /// `Busy`.
+    /// An id that is on record is not used for another run. An interrupted run is resumed. A run
+    /// that has ended is not run again: the answer is its stored outcome, with
+    /// [`RunOutcome::is_stored`](crate::RunOutcome::is_stored) set. A run that another engine holds
+    /// is `Busy`.
     pub run_id: Option<RunId>,
     /// The workspace around the work. Default: none; no snapshots are taken then.
     pub workspace: Option<WorkspaceOptions>,
-    /// Cancelling it ends the work, and the run is `cancelled`. Default: nobody can.
+    /// Cancelling it ends the work, and the run is `cancelled`. Default: a token that nobody
+    /// cancels.
     pub cancellation: CancellationToken,
-    /// How long the work may take; after that it is ended, and the run is `timeout`. Default: as
-    /// long as it wants.
+    /// How long the work may take; after that it is ended, and the run is `timeout`. Default: no
+    /// limit.
     pub timeout: Option<Duration>,
-    /// Whether the run can go on after its engine has died, also before it has come to its first
-    /// [phase](crate::RunContext::phase); one that has come there can anyway. Default: false.
+    /// Whether the run can be resumed after its engine has died, even before its first
+    /// [phase](crate::RunContext::phase); after its first phase a run can always be resumed.
+    /// Default: false.
     pub resumable: bool,
-    /// How long the engine waits with the run for an answer before the run rests. Default:
+    /// How long the run waits for an answer before it is parked. Default:
     /// [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait).
     pub hot_wait: Option<Duration>,
-    /// The host's own, kept with the run: what it takes to go on with it. Default: null.
+    /// Data of the host that is stored with the run, such as what is needed to resume it. Default:
+    /// null.
     pub metadata: serde_json::Value,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
@@ -230,9 +233,9 @@ pub struct DiffRequest {
     pub from: DiffEnd,
     /// The later side. Default: the workspace as it is.
     pub to: DiffEnd,
-    /// Untracked files larger than this, in bytes, are left out of a side that is
-    /// [`DiffEnd::Now`]; zero: no limit. Default: as it was for the snapshot that it is compared
-    /// with, or as of the workspace's options where that is not on record.
+    /// Untracked files larger than this, in bytes, are left out of a side that is [`DiffEnd::Now`];
+    /// zero: no limit. Default: the limit of the snapshot on the other side, or that of the
+    /// workspace's options if the snapshot has none stored.
     pub max_untracked_file_bytes: Option<u64>,
     /// Whether to make the patch, and how much of it to embed. Default: no patch.
     pub options: DiffOptions,
@@ -264,7 +267,7 @@ impl DiffRequest {
         options: DiffOptions,
     }
 
-    /// Compares these files and directories alone: [`DiffOptions::paths`].
+    /// Compares only these files and directories: [`DiffOptions::paths`].
     pub fn paths(mut self, paths: Vec<RelPath>) -> Self {
         self.options.paths = paths;
         self
@@ -282,7 +285,7 @@ pub struct RestoreRequest {
     pub paths: Vec<RelPath>,
     /// Refuse unless the plan is still this one. Default: any plan is carried out.
     pub expected_plan: Option<PlanId>,
-    /// Whether the user's index and the branch tip go back too. Default: files only.
+    /// Whether the user's index and the branch tip are restored too. Default: files only.
     pub repository: bool,
 }
 
@@ -311,8 +314,8 @@ impl RestoreRequest {
 pub struct CopyRequest {
     /// The snapshot, as of [`RestoreRequest::snapshot`].
     pub snapshot: String,
-    /// A directory that is new or empty, and lies neither in the workspace nor where everything is
-    /// kept.
+    /// A directory that is new or empty, and lies neither in the workspace nor in the state
+    /// directory.
     pub to: PathBuf,
     /// Literal paths, files or directories. Default: everything.
     pub paths: Vec<RelPath>,
@@ -352,8 +355,8 @@ pub enum UndoTarget {
 pub struct UndoRequest {
     /// Which one. Default: the latest.
     pub target: UndoTarget,
-    /// Literal paths, files or directories, that the operation changed. The rest of what it did
-    /// stays, index and branch included. Default: everything that it did.
+    /// Literal paths, files or directories, that the operation changed. Its other changes stay,
+    /// including index and branch. Default: everything that it changed.
     pub paths: Vec<RelPath>,
     /// Refuse unless the plan is still this one. Default: any plan is carried out.
     pub expected_plan: Option<PlanId>,
@@ -380,8 +383,8 @@ impl From<UndoTarget> for UndoRequest {
     }
 }
 
-/// What to keep, when a workspace is cleaned up. What a live run names is always kept, and so is
-/// the newest snapshot.
+/// What a clean-up of a workspace keeps. Snapshots of a live run, and the newest snapshot, are
+/// always kept.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GcOptions {
@@ -389,18 +392,18 @@ pub struct GcOptions {
     pub keep: Option<u64>,
     /// Forget snapshots that are older than this. Default: none.
     pub older_than: Option<Duration>,
-    /// Forget the oldest until the store and the artifacts of the workspace's runs together are no
-    /// larger, in bytes. An artifact goes after the snapshots of its run; those that the host has
-    /// put by hand neither count nor go. Default: no limit.
+    /// Remove the oldest snapshots until the store and the artifacts of the workspace's runs
+    /// together are no larger than this, in bytes. An artifact is removed after the snapshots of
+    /// its run; artifacts that the host stored itself are neither counted nor removed. Default: no
+    /// limit.
     pub max_bytes: Option<u64>,
-    /// Forget every snapshot in which a proof finds something missing or wrong, the newest too, and
-    /// what cannot be read as one. It reads everything. Default: false.
+    /// Remove every snapshot in which verification finds something missing or wrong, even the
+    /// newest, and unreadable ones. It reads everything. Default: false.
     pub forget_damaged: bool,
-    /// Forget what the default retention lets go of, at once. Default: none.
+    /// Remove at once what this retention would remove. Default: none.
     pub retention: Option<RetentionOptions>,
-    /// Forget nothing, and say what would be forgotten. What a quota would take, and what is
-    /// damaged, is known only when it is done, so that these two are refused with it. Default:
-    /// false.
+    /// Remove nothing, and say what would be removed. It is refused with a quota and with
+    /// `forget_damaged`, because their result is known only when they are done. Default: false.
     pub dry_run: bool,
 }
 
@@ -476,7 +479,8 @@ pub struct RunQuery {
     pub since: Option<Timestamp>,
     /// Only those that were accepted before this time. Default: any.
     pub until: Option<Timestamp>,
-    /// Only those that can be claimed: under way or interrupted, and nobody has them. Default: any.
+    /// Only those that can be resumed: under way or interrupted, and held by no engine. Default:
+    /// any.
     pub incomplete: bool,
     /// At most this many. Default: all.
     pub limit: Option<u64>,
@@ -525,17 +529,17 @@ impl RunQuery {
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Which snapshots are kept without being asked.
+/// Which snapshots retention keeps.
 ///
-/// Always kept are the newest of a workspace; one that is pinned or has a label of the host's own;
-/// those that a run which has not ended, the latest operation or a restore under way names; and the
-/// before- and after-snapshot of a run as long as one of them is.
+/// It always keeps the newest snapshot of a workspace; pinned ones and those with a label of the
+/// host; those that a run under way, the latest operation or a restore under way needs; and both
+/// the before- and after-snapshot of a run if it keeps one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetentionOptions {
     /// For how long any other is kept. Default: 90 days.
     pub older_than: Duration,
-    /// How many of the snapshots of its steps are kept of each run, the newest. Default: 50.
+    /// How many snapshots of steps are kept for each run, the newest. Default: 50.
     pub step_snapshots: u64,
 }
 

@@ -4,9 +4,9 @@ use std::ops::{Deref, DerefMut};
 
 use crate::operation::Operation;
 
-/// Something so large that to let go of it takes a while: where the work that holds it was stopped,
-/// another thread does that, and nobody waits for it. Nothing in it may have to be gone when the
-/// work has ended.
+/// A value so large that dropping it takes a while. If the work that owns it was cancelled, another
+/// thread drops it, and nobody waits for that. So nothing in the value may have to be dropped
+/// before the work ends.
 #[derive(Debug)]
 pub struct Bulk<T: Send + 'static> {
     op: Operation,
@@ -14,7 +14,7 @@ pub struct Bulk<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Bulk<T> {
-    /// This is large, and part of the work of this operation.
+    /// A large value that is part of the work of this operation.
     pub fn new(op: &Operation, value: T) -> Self {
         Self {
             op: op.clone(),
@@ -22,7 +22,7 @@ impl<T: Send + 'static> Bulk<T> {
         }
     }
 
-    /// For who goes on with it.
+    /// The value, for further use.
     pub fn into_inner(mut self) -> T {
         self.value.take().expect("it is taken out once")
     }

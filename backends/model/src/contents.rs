@@ -8,12 +8,10 @@ use crate::tree::ContentId;
 
 /// The content of files, opened for reading. Threads may share it.
 pub trait Contents: Sync {
-    /// Where the content with this id lies. What lies near what was read last is read at the least
-    /// cost.
+    /// The position of the content with this id. Reading in the order of positions costs least.
     fn place(&self, id: &ContentId) -> u64;
 
-    /// How many bytes the content with this id has. It is not read, so that nobody knows whether it
-    /// is sound.
+    /// How many bytes the content with this id has. The content is not read, so it may be damaged.
     fn length(&self, id: &ContentId) -> Result<u64, StoreError>;
 
     /// Writes the content with this id to `sink`, as a stream, and checks it against the id:
@@ -52,7 +50,7 @@ impl Contents for Overlaid<'_> {
     }
 }
 
-/// Why some content could not be written where it was wanted.
+/// Why some content could not be written to its sink.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentError {
     /// The store lacks it, or has something else under its id.

@@ -26,13 +26,13 @@ pub enum OmissionReason {
     TooLarge,
     /// A mount point: another file system begins there.
     OtherFilesystem,
-    /// Absent on purpose: a sparse checkout left it out. The tree has what the index has.
+    /// Absent because of a sparse checkout. The tree has the entry of the index.
     Sparse,
     /// It kept changing while it was read.
     Unstable,
     /// A name that no tree of git's may hold, such as `.GIT`.
     Unrepresentable,
-    /// Its content was purged from the store, and is not taken again.
+    /// Its content was purged from the store, and is not stored again.
     Purged,
 }
 
@@ -75,8 +75,8 @@ pub struct Omission {
     pub reason: OmissionReason,
     /// The size of a regular file, in bytes; `None` for anything else.
     pub bytes: Option<u64>,
-    /// What was seen there, of what has no size and no reason that tells; `None`: not known, as of
-    /// omissions that earlier versions wrote.
+    /// Whether it is a directory or a link, if neither size nor reason says so; `None`: not known,
+    /// as for omissions that earlier versions wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<OmittedKind>,
 }
@@ -111,9 +111,9 @@ impl Omission {
         self.bytes.is_some() || self.is_special() || self.kind == Some(OmittedKind::Link)
     }
 
-    /// Whether this is a file of its own, of whatever kind, that was left out for what it is and
-    /// not by a rule: too large, special, or not to be read. A restore can move it out of the way
-    /// without a look at what it holds.
+    /// Whether this is a single file, of any kind, that was left out because it is too large,
+    /// special or unreadable, and not by a rule. A restore can move such a file aside without
+    /// reading it.
     pub fn is_file_out_of_reach(&self) -> bool {
         match self.reason {
             OmissionReason::Special | OmissionReason::TooLarge => true,
@@ -127,7 +127,7 @@ impl Omission {
         self.reason.is_a_rule()
     }
 
-    /// Whether a rule left out what may be a directory, so that nobody looked at what is below.
+    /// Whether a rule left out what may be a directory, so that the paths below it are not known.
     pub fn hides_a_directory(&self) -> bool {
         self.is_left_out_by_rule() && self.bytes.is_none()
     }
@@ -173,7 +173,7 @@ impl Coverage {
 
     /// The omission that covers `path`: its own, or that of the nearest directory above it.
     ///
-    /// While there is one, not having seen `path` is no evidence that it was not there.
+    /// If there is one, it is not known whether `path` existed.
     pub fn covers(&self, path: &RelPath) -> Option<&Omission> {
         let mut at = Some(path.clone());
         while let Some(path) = at {
@@ -185,8 +185,8 @@ impl Coverage {
         None
     }
 
-    /// Whether not having seen `path` is evidence that it was not there: no omission covers it, or
-    /// one that is no directory and stands above it.
+    /// Whether it is known that `path` did not exist if the capture does not have it: no omission
+    /// covers it, except one above it that is not a directory.
     pub fn knows(&self, path: &RelPath) -> bool {
         self.covers(path)
             .is_none_or(|o| o.path != *path && o.is_file_out_of_reach())

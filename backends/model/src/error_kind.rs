@@ -10,7 +10,7 @@ pub enum ErrorKind {
     InvalidOptions,
     /// That id, key or path is not known.
     NotFound,
-    /// Somebody else holds what is needed; trying again may help.
+    /// Another process holds what is needed; trying again may help.
     Busy,
     /// The worktree or a plan is not what was seen before; nothing was overwritten.
     Conflict,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::path::RelPath;
 
 /// A repository within a workspace, as a capture found it. Its files are captured like any others;
-/// its `.git` is not, and no restore puts back what is said here.
+/// its `.git` is not, and no restore changes the state that is described here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct NestedRepository {
@@ -32,9 +32,8 @@ pub struct NestedState {
     /// The full id of the commit that HEAD names; `None` before the first one, or if it cannot be
     /// read.
     pub head_ref: Option<String>,
-    /// The blake3 of what the index stages: paths, stages, modes, ids and flags, in order. That git
-    /// looked at the files again changes nothing of it. `None` if there is no index, or it cannot
-    /// be read.
+    /// The blake3 of what the index stages: paths, stages, modes, ids and flags, in order. It does
+    /// not depend on the stat data in the index. `None` if there is no index, or it cannot be read.
     pub index: Option<String>,
     /// Why not all of it could be read: it is damaged, a trap, another user's, or of a format that
     /// is not handled.

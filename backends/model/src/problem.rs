@@ -10,7 +10,7 @@ pub struct Problem {
     pub what: String,
     /// How it is wrong.
     pub detail: String,
-    /// Of what kind the error is that told so, where that says more than that it is damaged.
+    /// The kind of the error that reported it, if that says more than that it is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<ErrorKind>,
 }

@@ -30,8 +30,8 @@ pub struct RefChange {
     pub before: Option<String>,
     /// What it names after that; `None`: it does not exist.
     pub after: Option<String>,
-    /// Of `refs/stash`: the stashes that are listed no more, the oldest first, as far as that is
-    /// known. They can be all that became of it: then `before` and `after` are the same.
+    /// For `refs/stash`: the stashes that are no longer listed, the oldest first, as far as is
+    /// known. If only older stashes were dropped, `before` and `after` are the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedStash>,
 }
@@ -56,8 +56,7 @@ pub struct DroppedStash {
     pub commit: String,
     /// What `git stash list` said of it; may be empty.
     pub message: String,
-    /// Whether git was asked for the commit and no longer has it, so that the stash cannot be had
-    /// back.
+    /// Whether git no longer has the commit, so that the stash cannot be restored.
     #[serde(rename = "gone", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_gone: bool,
 }
@@ -118,11 +117,12 @@ impl RepositoryChanges {
     }
 }
 
-/// What of the user's repository a restore did not put back, and why.
+/// A part of the user's repository that a restore did not restore, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RepositoryProblem {
-    /// That of the cause. Of several causes: the first that somebody can do something about.
+    /// The kind of the cause. If there are several causes: the first that a person can do something
+    /// about.
     pub kind: ErrorKind,
     /// In words, one line.
     pub message: String,
@@ -137,8 +137,8 @@ impl RepositoryProblem {
         }
     }
 
-    /// All of them as one; `None` if there are none. What is [`ErrorKind::Unsupported`] stays so
-    /// whatever anybody does, so any other kind is told before it.
+    /// All of them as one; `None` if there are none. Nobody can do anything about
+    /// [`ErrorKind::Unsupported`], so any other kind comes before it.
     pub fn of_all(problems: &[Self]) -> Option<Self> {
         let messages: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
         let mut kinds = problems.iter().map(|p| p.kind);

@@ -3,9 +3,9 @@
 use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 
-/// What a restore should make of the worktree.
+/// Which state a restore makes in the worktree.
 ///
-/// Who restores has to know every goal: a new one is a change that implementations notice.
+/// Every backend has to implement every goal, so a new goal is a breaking change on purpose.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -16,21 +16,21 @@ pub enum RestoreGoal {
     Snapshot {
         /// What to go back to.
         snapshot: Snapshot,
-        /// Literal paths, files or directories; empty: everything. What the snapshot knows not to
-        /// have been there is removed. A path that the workspace has not either is
-        /// [`RestoreError::UnknownPath`](crate::restore_error::RestoreError::UnknownPath), one that
-        /// the snapshot left out
+        /// Literal paths, files or directories; empty: everything. A path that did not exist when
+        /// the snapshot was taken is removed. If the workspace does not have it either, the error
+        /// is [`RestoreError::UnknownPath`](crate::restore_error::RestoreError::UnknownPath), one
+        /// that the snapshot left out
         /// [`RestoreError::OmittedPath`](crate::restore_error::RestoreError::OmittedPath).
         paths: Vec<RelPath>,
     },
-    /// Takes back what happened between two snapshots, and keeps what happened since.
+    /// Undoes the changes between two snapshots, and keeps later changes.
     ///
-    /// A path that still is as `after` has it becomes as `before` has it. Any other path that
-    /// differs between the two is kept, and named in
+    /// A path that is still as in `after` becomes as in `before`. Any other path that differs
+    /// between the two is kept, and named in
     /// [`RestorePlan::skipped`](crate::restore_plan::RestorePlan::skipped) unless it already is as
-    /// `before` has it.
+    /// in `before`.
     Undo {
-        /// The state before the operation that is taken back.
+        /// The state before the operation that is undone.
         before: Snapshot,
         /// The state after it.
         after: Snapshot,

@@ -15,36 +15,36 @@ use crate::tree::Entry;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RestorePlan {
-    /// The digest of everything below: it is another one when the worktree has moved.
+    /// The digest of everything below; it changes if the plan changes.
     pub id: PlanId,
-    /// The snapshot whose content is put back.
+    /// The snapshot whose content is restored.
     pub target: SnapshotId,
     /// Entries that are made or replaced, sorted by path.
     pub writes: Vec<Write>,
     /// Entries that are removed, sorted by path.
     pub removals: Vec<Removal>,
-    /// What is in the way of something that is put back and could not be captured, sorted by path:
-    /// FIFOs, sockets and devices, and files that are too large or may not be read. They are moved
-    /// aside without being opened, and kept for as long as the guard.
+    /// Files that are in the way of something that is restored, and that could not be captured,
+    /// sorted by path: FIFOs, sockets and devices, and files that are too large or unreadable. They
+    /// are moved aside without being opened, and kept for as long as the guard.
     pub displaced: Vec<Omission>,
-    /// Directories that are made although nothing is put into them, parents first.
+    /// Empty directories that are made, parents first.
     pub make_directories: Vec<(RelPath, u32)>,
     /// Directories that are removed if nothing is left in them, children first.
     pub remove_directories: Vec<RelPath>,
     /// Entries and directories whose content is right and whose permission bits are not.
     pub modes: Vec<ModeChange>,
-    /// Of `writes`, files of lines that were edited after the operation that is taken back: they
-    /// get what the operation replaced, and keep the edits. Sorted.
+    /// Those of `writes` that are text files with edits after the operation that is undone: they
+    /// get the lines that the operation replaced, and keep the edits. Sorted.
     #[serde(default)]
     pub merged: Vec<RelPath>,
-    /// Of `skipped`, such files where the edits and what the operation changed meet, so that nobody
-    /// can say what is wanted. Sorted by path.
+    /// Those of `skipped` in which later edits overlap the changes of the operation, so that they
+    /// cannot be merged. Sorted by path.
     #[serde(default)]
     pub conflicts: Vec<Conflict>,
     /// Paths that differ from the goal and are left as they are, sorted by path.
     pub skipped: Vec<Skipped>,
-    /// What came since the goal and was captured, and stays, because the rules of one side ignore
-    /// it. Sorted; not in `skipped`.
+    /// Captured paths that came after the goal, and stay because the rules of one side ignore them.
+    /// Sorted; not in `skipped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leftover_ignored: Vec<RelPath>,
     /// What changes in the user's repository, once the files are restored.
@@ -52,18 +52,18 @@ pub struct RestorePlan {
     pub repository: RepositoryChanges,
 }
 
-/// A file in which edits meet what an undo would take back. It is as it was, until somebody
-/// decides.
+/// A file in which later edits overlap the changes that an undo would undo. The file is not
+/// touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The file.
     pub path: RelPath,
-    /// Where they meet, in the order of the file; at least one.
+    /// The places where they overlap, in the order of the file; at least one.
     pub regions: Vec<ConflictRegion>,
 }
 
-/// Some lines of which three versions differ. Each has a newline, also the last one of a file that
-/// has none there; no lines are an empty text.
+/// Lines that differ in three versions. Each ends with a newline, even the last line of a file
+/// without one; no lines are an empty text.
 ///
 /// In JSON a text that is not UTF-8 is `{"base64": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,7 +143,7 @@ pub struct Skipped {
     pub reason: SkipReason,
 }
 
-/// A file that was replaced, and of whose extended attributes its successor did not get all.
+/// A file that was replaced, and whose replacement did not get all of its extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LostAttributes {
@@ -172,21 +172,22 @@ impl LostAttributes {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// Undo: somebody changed it after the operation that is taken back. Both captures saw it, or
-    /// its size or kind tells.
+    /// Undo: somebody changed it after the operation that is undone, as both captures or its size
+    /// or kind show.
     EditedSince,
-    /// It changed between the guard and its turn.
+    /// It changed between the guard and its step.
     ChangedMeanwhile,
-    /// A directory that holds something which stays stands where a file would go: no snapshot has
-    /// it, or it came after what is undone. What else is in it stays for the same reason.
+    /// A file should be restored where a directory is, and the directory contains something that
+    /// stays, because no snapshot has it or it came after the undone operation. So the rest of the
+    /// directory stays too.
     DirectoryNotEmpty,
     /// A nested repository that came after the target was captured; it is kept whole.
     NestedRepository,
     /// The system refused this path; it is as it was.
     Refused,
-    /// The target did not capture it, so it does not know that it was not there; or what is there
-    /// now could not be captured, so it would be lost. Of an undo also: what the operation left
-    /// there was not captured, so nobody knows whether it was changed since.
+    /// The target did not capture the path, so it is not known whether it existed; or the present
+    /// file could not be captured, so it would be lost. For an undo also: what the operation left
+    /// there was not captured, so it is not known whether it was changed since.
     #[serde(untagged)]
     Omitted(OmissionReason),
 }
@@ -212,8 +213,8 @@ impl fmt::Display for SkipReason {
 }
 
 impl RestorePlan {
-    /// A plan that changes nothing, to be filled in by a backend, which chooses the id by what it
-    /// fills in.
+    /// A plan that changes nothing, for a backend to fill in; the backend computes the id from the
+    /// content.
     pub fn empty(id: PlanId, target: SnapshotId) -> Self {
         Self {
             id,
@@ -249,8 +250,8 @@ impl RestorePlan {
         Self::empty(PlanId::default(), target.clone()).named()
     }
 
-    /// Every path that is made, replaced, removed or given other bits. Directories are left out
-    /// that go because they would be empty.
+    /// Every path that is made, replaced, removed or given other bits, without directories that are
+    /// removed because they become empty.
     pub fn changed_paths(&self) -> impl Iterator<Item = &RelPath> {
         let writes = self.writes.iter().map(|w| &w.path);
         let removals = self.removals.iter().map(|r| &r.path);

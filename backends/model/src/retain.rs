@@ -6,20 +6,21 @@ use serde::{Deserialize, Serialize};
 ///
 /// `true` and `false` can stand for [`RetainContent::Always`] and [`RetainContent::Never`].
 ///
-/// Serialised, it has the fields `retain_content` and, of [`RetainContent::UpTo`] alone,
-/// `retain_content_bytes`: a program that knows the first alone keeps content always.
+/// Serialised, it has the field `retain_content` and, only for [`RetainContent::UpTo`],
+/// `retain_content_bytes`. A program that knows only the first field always keeps content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub enum RetainContent {
-    /// Digests alone: they say what changed, and cannot put it back.
+    /// Only digests: they show what changed, but cannot restore it.
     #[default]
     Never,
-    /// However much it is.
+    /// Keep all content, whatever its size.
     Always,
-    /// As long as what a capture would store anew has at most so many bytes, each content counted
-    /// once; above that the snapshot has digests alone, and
-    /// [`SnapshotMetadata::has_content`](crate::snapshot::SnapshotMetadata) says so. It holds at
-    /// every moment: what was kept by then goes before more is written.
+    /// Keep content if a capture would add at most this many bytes to the store, each content
+    /// counted once. Above that limit the snapshot has only digests, and
+    /// [`SnapshotMetadata::has_content`](crate::snapshot::SnapshotMetadata) says so. The store
+    /// never grows by more than the limit: content that was stored before the limit was reached is
+    /// removed before more is written.
     UpTo(u64),
 }
 

@@ -15,7 +15,7 @@ pub enum Search {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         because: Option<WalkReason>,
     },
-    /// It looked where something had happened since the capture before.
+    /// It looked only where something had changed since the last capture.
     Watched {
         /// The directories in which it looked at something.
         directories: u64,
@@ -43,30 +43,30 @@ impl Default for Search {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WalkReason {
-    /// Nothing was watched before: the first watched capture of this process, or of this handle of
-    /// the workspace; or the last one did not end well.
+    /// There was no watch: this is the first watched capture of this process or of this handle of
+    /// the workspace, or the last one failed.
     NoJournal,
     /// More happened at once than the kernel kept
     /// (`/proc/sys/fs/inotify/max_queued_events`).
     QueueOverflow,
     /// The user may not watch that many directories (`/proc/sys/fs/inotify/max_user_watches`).
     WatchLimit,
-    /// A directory could not be watched, or was lost sight of.
+    /// A directory could not be watched, or its watch was lost.
     LostWatch,
-    /// Files may change unseen here: by the kind of the file system, or through another mount of
-    /// it.
+    /// Files may change without an event here, because of the kind of the file system, or through
+    /// another mount of it.
     Filesystem,
     /// A mount at, above or below the workspace came, went or changed.
     Remounted,
     /// Ignore rules or attributes changed, which may concern files that did not.
     RulesChanged,
-    /// Another process captured the workspace meanwhile, so what was remembered is not the latest.
+    /// Another process captured the workspace meanwhile, so the state in memory is not the latest.
     CacheReplaced,
-    /// More files to look at than are kept in mind.
+    /// There are more files to look at than the watch lists.
     TooManyFiles,
-    /// A file got another hard link: which of its names are in the workspace only a walk finds.
+    /// A file got another hard link: only a walk finds its other names in the workspace.
     HardLink,
-    /// There is no inotify to be had: the kernel, a sandbox or a limit on instances
+    /// inotify is not available: the kernel, a sandbox or a limit on instances
     /// (`/proc/sys/fs/inotify/max_user_instances`) refuses it.
     Unavailable,
     /// A reason that this version does not know, in the record of a newer one.

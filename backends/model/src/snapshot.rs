@@ -156,8 +156,8 @@ pub struct SnapshotMetadata {
     /// The short name of the branch that HEAD named; `None` when detached, and for the hash
     /// backend.
     pub branch: Option<String>,
-    /// Whether the captured files differ from HEAD's, a submodule that is checked out counting as
-    /// its commit if it has that one's files; `None` for the hash backend.
+    /// Whether the captured files differ from HEAD's. A checked-out submodule with exactly the
+    /// files of its commit does not count as different. `None` for the hash backend.
     pub dirty: Option<bool>,
     /// Always true: untracked files are captured like any others.
     pub includes_untracked: bool,
@@ -169,21 +169,22 @@ pub struct SnapshotMetadata {
     pub bytes_read: u64,
     /// How long the capture took, on a monotonic clock.
     pub duration_ms: u64,
-    /// Whether every file was looked at, or only what a watch pointed at. In JSON only where a
-    /// watch was asked for.
+    /// Whether every file was looked at, or only those that a watch reported. In JSON only if a
+    /// watch was requested.
     #[serde(default, skip_serializing_if = "Search::is_plain_walk")]
     pub search: Search,
-    /// Whether the content of files is kept, so that the snapshot can be put back
-    /// (the option `retain_content`). `None`: the git backend, which always keeps it,
-    /// and snapshots of earlier versions. In JSON only where it is known.
+    /// Whether the content of files is kept, so that the snapshot can be restored (the option
+    /// `retain_content`). `None`: the git backend, which always keeps it, and snapshots of earlier
+    /// versions. In JSON only if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has_content: Option<bool>,
-    /// Of a repository whose branch has commits that no other ref reaches, how many of them the
-    /// snapshot keeps. In JSON only where there are any.
+    /// How many commits the snapshot keeps that only HEAD's branch reaches. In JSON only if there
+    /// are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<KeptHistory>,
-    /// What a person should know of this capture beside its omissions, a clause each: that the hash
-    /// backend stands in for git's, or which files with ignore rules were not read. A few at most.
+    /// Warnings about this capture for people, beside its omissions, a clause each: for example
+    /// that the hash backend was used in place of git's, or which ignore files were not read. A few
+    /// at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -192,10 +193,10 @@ pub struct SnapshotMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptHistory {
     /// How many commits it keeps, the newest ones, each with the trees and the content that it
-    /// brought.
+    /// added.
     pub commits: u64,
-    /// The first that it does not keep, nor those before it, because they are too many or too
-    /// large, or cannot be read; `None`: it keeps all.
+    /// The newest commit that it does not keep, with all before it, because they are too many or
+    /// too large, or cannot be read; `None`: it keeps all.
     pub not_kept_from: Option<String>,
 }
 
@@ -210,7 +211,7 @@ pub struct Snapshot {
     pub id: SnapshotId,
     /// Who captured it.
     pub backend: BackendKind,
-    /// The workspace's directory, absolute, without links, as it was called at the time.
+    /// The path of the workspace's directory at that time: absolute, without links.
     #[serde(
         serialize_with = "disk_path::serialize",
         deserialize_with = "disk_path::deserialize"
@@ -233,9 +234,9 @@ pub struct Snapshot {
     /// only where there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nested_repositories: Vec<NestedRepository>,
-    /// The captured names of each file that had several in the workspace, sorted: the content of
-    /// each is in the snapshot, and that they are one file is not put back. At most 1000 names; a
-    /// warning counts the files whose names are not here. In JSON only where there are any.
+    /// The captured names of each file that had several names in the workspace, sorted. A restore
+    /// makes separate files of them. At most 1000 names; a warning counts the files whose names are
+    /// not listed. In JSON only if there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hard_links: Vec<Vec<RelPath>>,
 }

@@ -12,10 +12,10 @@ use crate::store_error::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// An option cannot be right.
+    /// An option is not valid.
     #[error("{0}; nothing was captured")]
     InvalidOptions(String),
-    /// A path in the options cannot be right.
+    /// A path in the options is not valid.
     #[error(transparent)]
     InvalidPath(#[from] InvalidPath),
     /// The repository has a format that is not handled.
@@ -81,7 +81,7 @@ impl From<StoreError> for SnapshotError {
 }
 
 impl SnapshotError {
-    /// Something could not be read, unless reading it was not tried because the work should stop.
+    /// Something could not be read; a cancellation stays a cancellation.
     pub fn unreadable(context: impl Into<String>, source: PathError) -> Self {
         match Interrupted::in_io(&source.source) {
             Some(interrupted) => Self::Interrupted(interrupted),

@@ -12,11 +12,11 @@ pub enum StoreError {
     /// A file of the store could not be read or written.
     #[error("the store failed")]
     Io(#[source] PathError),
-    /// Asked to stop, or out of time. What was begun was taken back; what a collection or a purge
-    /// had removed by then stays removed.
+    /// Cancelled, or out of time. What was begun was undone; what a collection or a purge had
+    /// already removed stays removed.
     #[error("stopped: {0}")]
     Interrupted(Interrupted),
-    /// There is no room for what was to be written. What had been written for it was taken back.
+    /// A limit would be exceeded. What had been written so far was removed.
     #[error("{what} is {actual}, the limit is {limit}")]
     LimitExceeded {
         /// What was counted.

@@ -45,7 +45,7 @@ pub(crate) struct Captured {
     pub(crate) new_trees: Bulk<HashMap<ObjectId, Vec<u8>>>,
     index: Option<ObjectId>,
     staged: Vec<ObjectId>,
-    /// Whether every tree was made of what it holds, and none taken over from the last capture.
+    /// Whether every tree was made anew, and none was reused from the last capture.
     has_only_new_trees: bool,
     /// What the tree names beyond that of the last capture, if that is known.
     named: Option<Names>,
@@ -62,7 +62,7 @@ pub(crate) struct Published {
 }
 
 impl From<Captured> for Published {
-    /// Lets go of what publishing would take.
+    /// Drops what publishing would need.
     fn from(captured: Captured) -> Self {
         Self {
             record: captured.record,
@@ -73,7 +73,7 @@ impl From<Captured> for Published {
     }
 }
 
-/// By what a capture goes.
+/// The inputs of a capture.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// The user's repository.

@@ -34,7 +34,7 @@ use crate::store_error::StoreError;
 pub(super) use self::given_back::{Giving, Lacking, give_back};
 pub(super) use self::list::List;
 
-/// The parents of a commit, by its bytes; none of what is no commit.
+/// The parents of a commit, read from its bytes; none if it is not a commit.
 pub(super) fn parents_of(id: ObjectId, commit: &[u8]) -> Vec<ObjectId> {
     Commit::parse(id, commit).map_or_else(Vec::new, |commit| commit.parents)
 }
@@ -94,14 +94,14 @@ const OWN: &str = "refs/stillframe/";
 /// It reaches the commit that it was made at, and goes with the next `git stash pop`.
 const STASH: &str = "refs/stash";
 
-/// What a snapshot keeps of history.
+/// The history that a snapshot keeps.
 #[derive(Debug, Default)]
 pub(super) struct KeptCommits {
     /// The blob with the list; `None`: nothing is kept, nor left out.
     pub(super) list: Option<ObjectId>,
     /// Every blob that is kept, the list included.
     pub(super) ids: Vec<ObjectId>,
-    /// For whoever looks at the snapshot.
+    /// The summary for the snapshot's metadata.
     pub(super) summary: Option<KeptHistory>,
 }
 
@@ -118,7 +118,7 @@ impl KeptCommits {
     }
 }
 
-/// Whose history is kept, and where.
+/// The repository whose history is kept, and the store for it.
 pub(super) struct Keeper<'a> {
     pub(super) op: &'a Operation,
     pub(super) repository: &'a UserRepository,
@@ -129,10 +129,10 @@ pub(super) struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Keeps the commits of `head` that none of `refs` reaches but HEAD's own branch. What the
-    /// repository cannot give is not kept, which is no reason to capture nothing.
+    /// Keeps the commits of `head` that none of `refs` reaches but HEAD's own branch. Commits that
+    /// the repository cannot read are not kept; the capture does not fail because of them.
     ///
-    /// History is looked at again only once HEAD or another ref names something else.
+    /// History is searched again only if HEAD or another ref has changed.
     pub(super) fn keep(
         &self,
         head: &Head,
@@ -149,7 +149,7 @@ impl Keeper<'_> {
             return Ok(KeptCommits::default());
         }
         let Ok(past) = Past::of(self.op, self.repository) else {
-            // Nobody knows where history ends.
+            // It is not known where history ends.
             return self.kept_as(List::without(tip)).map(|(_, kept)| kept);
         };
         let last = self.found_last();
@@ -338,7 +338,7 @@ impl Keeper<'_> {
         FoundLast::parse(&note::read(&path, MAX_FOUND_LAST_BYTES)?)
     }
 
-    /// Best effort: what is not noted is found again.
+    /// Best effort: without the note, history is searched again.
     fn note_found(&self, tip: ObjectId, digest: &str, list: Option<ObjectId>) {
         let list = list.map_or_else(|| "-".to_owned(), |id| id.to_string());
         let path = self.store.git_dir().join(caches::HISTORY);

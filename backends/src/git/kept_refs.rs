@@ -41,7 +41,7 @@ pub(super) fn keep(
     add(&written(refs), store, pack)
 }
 
-/// The same of what those ids do not tell. That there is none of it is kept too: not to know is
+/// The same for facts that those ids do not have. That there is none is stored too: not knowing is
 /// something else.
 pub(super) fn keep_details(
     details: &RefDetails,

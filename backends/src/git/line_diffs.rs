@@ -139,7 +139,7 @@ struct Files<'a> {
     purged: Purged,
     /// When the search of all files ends.
     deadline: Option<Instant>,
-    /// Held by whoever has a pair of large files in memory.
+    /// Held while a pair of large files is in memory.
     large: Mutex<()>,
 }
 

@@ -36,7 +36,7 @@ enum Unread {
 }
 
 /// Where the repositories stand whose `.git` is among the omissions of a capture at `root`, in the
-/// order of these. One that cannot be read says why, and is in nobody's way.
+/// order of these. One that cannot be read has the reason, and stops nothing.
 ///
 /// An index that is as it was when `memory` saw it is not read again.
 pub(crate) fn look_at<'a>(
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::git::test_repository::TestRepository;
 
-    /// As somebody finds it who has seen nothing before.
+    /// As a first capture finds it.
     fn fresh(path: &Path) -> NestedState {
         state_of(
             &Operation::unbounded(),

@@ -14,7 +14,8 @@ use crate::parallel;
 use crate::purge::Purged;
 use crate::tree::{Change, Entry};
 
-/// A file larger than this is the same or another one: nobody edits and moves it.
+/// A file larger than this counts only as the same or as another one; edited renames of it are
+/// rare.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The most that is read to compare each with each. What people move and edit at once is far less,
@@ -88,7 +89,7 @@ impl Files<'_> {
         Ok(Fingerprint::of(&bytes.expect("its size was looked at")))
     }
 
-    /// Those that nobody else has the name of.
+    /// Those with a name that no other file has.
     fn similar_by_name(&self, unpaired: &Unpaired<'_>) -> Result<Vec<Pair>, DiffError> {
         let named = unpaired.of_one_name();
         let compared = parallel::map(&named, FILES_PER_THREAD, |&[from, to]| {

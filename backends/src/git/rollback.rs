@@ -104,7 +104,7 @@ pub(crate) struct Request<'a> {
     /// `None`: it was gone, or not captured.
     pub(crate) after: Option<&'a GitState>,
     pub(crate) run_id: &'a str,
-    /// Keep what is not as `after` saw it, where a rollback would refuse.
+    /// Keep what differs from `after`, where a rollback would refuse.
     pub(crate) keeps_edits: bool,
     /// The bytes of an index, or of a file of an operation, that a snapshot kept.
     pub(crate) index_bytes: &'a dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
@@ -174,7 +174,7 @@ struct IndexBytes {
 /// Why HEAD, branches and index stay where they are.
 #[derive(Debug)]
 enum Stays {
-    /// Somebody else moved something.
+    /// Another process moved something.
     Moved(HeadMoved),
     /// Another ref is in the way of one that is to be made.
     NoRoom(RepositoryProblem),
@@ -189,7 +189,7 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<RepositoryProblem>,
 }
 
-/// Decides what has to be put back. Refuses where somebody else was at work since `after`.
+/// Decides what has to be restored. Refuses if somebody else changed the repository since `after`.
 /// Writes nothing in the repository.
 pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared, RestoreError> {
     let unsupported = |note| RepositoryProblem::new(ErrorKind::Unsupported, note);
@@ -233,7 +233,7 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
         } else {
             Err(Stays::Moved(HeadMoved::of_head(&after.head, &found.head)))
         };
-        // Whoever held a lock may have moved what it is for: then all is looked at again.
+        // The holder of a lock may have moved the file behind it, so everything is read again.
         if went.is_err() || plan.wait_for_refs(op, found, deadline)? == Waited::No {
             break (plan, went);
         }
@@ -580,7 +580,7 @@ impl Prepared {
         self.staged.as_deref()?.get(..end)
     }
 
-    /// What it changes, for whoever is to decide about it.
+    /// What it changes, for the plan.
     pub(crate) fn changes(&self) -> RepositoryChanges {
         let plan = &self.plan;
         let head = plan.head.iter().map(HeadMove::change);

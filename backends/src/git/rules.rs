@@ -78,7 +78,7 @@ struct RuleFiles {
     has_new: bool,
 }
 
-/// What is known about the rules in one directory. What nobody asks for is not read.
+/// The rules in one directory, read only when they are needed.
 pub(crate) struct GitScope {
     above: Option<Arc<GitScope>>,
     path: RelPath,

@@ -137,7 +137,7 @@ pub(crate) struct Store {
     came_in: Mutex<Vec<PathBuf>>,
 }
 
-/// Keeps a store open for whoever asks next.
+/// Keeps a store open for the next operation.
 #[derive(Debug, Default)]
 pub(crate) struct StoreSlot {
     held: Mutex<Option<(Identity, Arc<Store>)>>,
@@ -162,7 +162,7 @@ impl StoreSlot {
                 Some((_, store)) => {
                     // What one operation read is of no use to the next, and takes memory.
                     store.bases.clear();
-                    // Somebody else may have removed packs meanwhile.
+                    // Another process may have removed packs meanwhile.
                     store.refresh()?;
                     store
                 }
@@ -582,7 +582,7 @@ impl Store {
                 Ok((made, before, shortcut))
             });
         let (made, before, shortcut) = made.inspect_err(|_| {
-            // Its record has an id that no other has, so nobody else needs this pack.
+            // Its record has a unique id, so nothing else needs this pack.
             if let Some(finished) = finished {
                 let _ = self.remove_packs(op, &[finished.path]);
                 let _ = self.refresh();
@@ -1334,7 +1334,7 @@ mod tests {
         assert_eq!(known(), None);
         publish("4");
         assert_eq!(known(), Some((4, 4)));
-        // Whoever lost the note numbers on all the same.
+        // Without the note the numbers still continue.
         test.store
             .refs
             .forget_last(&Operation::unbounded())

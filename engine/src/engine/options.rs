@@ -27,12 +27,12 @@ pub struct EngineOptions {
     /// Where artifacts are kept. Default: files in the state directory. A store serves one state
     /// directory: a clean-up removes the patches in it that the log does not name.
     pub artifact_store: Option<Arc<dyn ArtifactStore>>,
-    /// Told how far a capture has come. Default: nobody.
+    /// Receives the progress of captures. Default: none.
     pub progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     /// Where the time comes from. Default: the system's clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How many operations and runs may be under way at once; one more is `Busy`, but for an answer
-    /// and the cancelling of a run, which make room. Default: 64.
+    /// How many operations and runs may be under way at once; one more is `Busy`. Answers and
+    /// cancellations are always accepted. Default: 64.
     pub max_operations: usize,
     /// How many of them may occupy a thread at once; others wait. Default: 8.
     pub max_blocking: usize,
@@ -41,44 +41,43 @@ pub struct EngineOptions {
     /// How long [`Engine::shutdown`](crate::Engine::shutdown) waits for what is under way before
     /// it cancels it. Default: 10 s.
     pub shutdown_grace: Duration,
-    /// How objects of the user's repository come into the store. Default: hard links.
+    /// How the store takes objects from the user's repository. Default: hard links.
     pub borrow: BorrowMode,
-    /// The largest that the store of any one workspace may become, in bytes; zero: no limit.
-    /// Default: 0. A capture or a restore for which there is no room is refused with
-    /// `LimitExceeded`, what a run left and the guard of a restore included, and leaves nothing. It
-    /// holds at every moment, temporary files included: see
+    /// The quota of the store of each workspace, in bytes; zero: no limit. Default: 0. A capture or
+    /// a restore that would exceed it is refused with `LimitExceeded` and leaves nothing; this
+    /// applies to after-snapshots and to guards too. It is never exceeded, temporary files
+    /// included: see
     /// [`SnapshotOptions::max_store_bytes`](crate::backends::SnapshotOptions::max_store_bytes).
-    /// Artifacts and the log are not in a store. Nothing is forgotten because of it:
-    /// [`Engine::gc`](crate::Engine::gc) makes room.
+    /// Artifacts and the log are not in a store. No snapshot is removed because of the quota;
+    /// [`Engine::gc`](crate::Engine::gc) frees space.
     pub max_store_bytes: u64,
-    /// Whether a state directory that cannot be written, or is another user's, is opened to read in
-    /// it; default: it is refused. Nothing in it is made or changed: the log is read from a copy in
-    /// the temporary directory, as it was when the engine was started, what dead engines left is
-    /// not looked after, and whatever would write is `Storage`, also what takes a capture, as a
-    /// comparison with the present does.
+    /// Whether a state directory that cannot be written, or that belongs to another user, is opened
+    /// for reading; by default it is refused. Nothing in it is changed: the log is read from a copy
+    /// in the temporary directory, as it was when the engine was started, and nothing is recovered.
+    /// Everything that would write is `Storage`, and so is everything that takes a capture, such as
+    /// a comparison with the present.
     pub allow_reading_alone: bool,
     /// How often the lease of a run that is under way is renewed. Default: 30 s.
     pub heartbeat: Duration,
-    /// How long after its last renewal a run may be taken over by another engine, though the
-    /// process that has it is there; one that is gone is known at once. At least twice the
+    /// How long after the last renewal of its lease another engine may take a run over although the
+    /// process that holds it still exists; a dead process is detected at once. At least twice the
     /// heartbeat. Default: 120 s.
     pub lease_expiry: Duration,
-    /// How long the engine waits with a run for an answer before the run rests until it is there.
-    /// Default: 600 s.
+    /// How long a run waits for an answer before it is parked. Default: 600 s.
     pub hot_wait: Duration,
-    /// How often questions are looked at whose time may be up, and runs that were answered.
+    /// How often the engine looks for questions past their deadline, and for answered runs.
     /// Default: 15 s.
     pub question_sweep: Duration,
-    /// Goes on with runs that rest and were answered, and with those that were interrupted before
-    /// they used their answers: what it gives for a run is run under its id. One that cannot go on
-    /// is offered again, less and less often. Default: none, so that they wait until somebody
-    /// starts their ids again. One that is interrupted when it had used its answers is the host's
-    /// to start, like every other.
+    /// Resumes parked runs that were answered, and runs that were interrupted before they used
+    /// their answers: the work that it returns for a run is run under the run's id. If a run cannot
+    /// be resumed, it is offered again, less and less often. Default: none; then these runs wait
+    /// until somebody starts their ids again. A run that was interrupted after it had used its
+    /// answers is not offered; the host starts it, like any other.
     pub resumer: Option<Arc<Resumer>>,
 }
 
-/// Says how a run goes on that was answered; `None`: this host does not. One that panics goes on
-/// with none then, and is asked again later.
+/// Returns the work to resume an answered run with; `None`: this host does not resume it. After a
+/// panic no run is resumed this time, and it is asked again later.
 pub type Resumer = dyn Fn(&RunRecord) -> Option<(RunOptions, BoxAdapter)> + Send + Sync;
 
 impl Default for EngineOptions {

@@ -31,7 +31,7 @@ impl Engine {
         Ok(rows.into_iter().map(SessionRecord::from).collect())
     }
 
-    /// The snapshots of a workspace, or those of them that are asked for, newest first.
+    /// The snapshots of a workspace that match the query, newest first.
     pub async fn snapshots(&self, query: impl Into<SnapshotQuery>) -> Result<Vec<Snapshot>, Error> {
         let query = query.into();
         let opened = self.core.open_known(&query.workspace).await?;
@@ -50,9 +50,9 @@ impl Engine {
 
     /// The snapshot of this id, or the only one whose id begins so, of any workspace.
     ///
-    /// A beginning has at least one hexadecimal digit, with or without `snap_`: one without is
-    /// `InvalidOptions`, and so is one that several ids have. None that begins so is `NotFound`.
-    /// What means something in a workspace alone is found by [`Engine::find_snapshot_of`].
+    /// A beginning has at least one hexadecimal digit, with or without `snap_`; a shorter one is
+    /// `InvalidOptions`, and so is one that several ids have. If no id begins so, the error is
+    /// `NotFound`. Names that depend on a workspace are resolved by [`Engine::find_snapshot_of`].
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         self.core.parts.check_available()?;
         let find = || {
@@ -70,8 +70,8 @@ impl Engine {
         Ok(found?.snapshot)
     }
 
-    /// The snapshot of a workspace that is named by its id, by the beginning of it, or in another
-    /// way that [`SnapshotName`](crate::SnapshotName) has.
+    /// The snapshot of a workspace with this id, this beginning of an id, or another
+    /// [`SnapshotName`](crate::SnapshotName).
     pub async fn find_snapshot_of(
         &self,
         workspace: &WorkspaceOptions,
@@ -169,8 +169,8 @@ impl Engine {
             .await?
     }
 
-    /// Everything that is kept of the run of this id, or of the only one whose id begins so: see
-    /// [`Engine::find_run`].
+    /// Everything that is stored of the run with this id, or of the only one whose id begins so:
+    /// see [`Engine::find_run`].
     pub async fn export_run(&self, id: &str) -> Result<RunExport, Error> {
         let run = self.find_run(id).await?;
         self.settle_ripe(Some(&run.id)).await;
@@ -216,8 +216,8 @@ impl Engine {
 
     /// The run of this id, or the only one whose id begins so, with or without `run_`.
     ///
-    /// A beginning has at least one character behind `run_`: one that has not is `InvalidOptions`,
-    /// and so is one that several ids have. None that begins so is `NotFound`.
+    /// A beginning has at least one character after `run_`; a shorter one is `InvalidOptions`, and
+    /// so is one that several ids have. If no id begins so, the error is `NotFound`.
     pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
         self.found(id, find_run).await.map(RunRecord::from)
     }
@@ -278,8 +278,8 @@ impl Engine {
         Ok(QuestionRecord::from(settled))
     }
 
-    /// Events that are in the log, in the order in which they were written. `NotFound` if the
-    /// session that is asked for has never been there.
+    /// Events in the log, in the order in which they were written. `NotFound` if the session has
+    /// never existed.
     pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
         check_query(&query)?;
         let asked = query.session_id.clone();
@@ -317,14 +317,14 @@ impl Engine {
             .await
     }
 
-    /// What the artifacts of a session amount to.
+    /// The number and size of a session's artifacts.
     pub async fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, Error> {
         let session_id = session_id.clone();
         self.read(move |store| store.session_stats(&session_id))
             .await
     }
 
-    /// The bytes of an artifact. The reader blocks; bytes that were damaged are never handed out.
+    /// The bytes of an artifact. The reader blocks; damaged bytes are never returned.
     pub async fn open_artifact(&self, key: &str) -> Result<Box<dyn Read + Send>, Error> {
         self.artifact(key).await?;
         self.core.get(ArtifactKey::new(key)?).await

@@ -27,7 +27,8 @@ use crate::workspace::opened::Opened;
 use crate::workspace::{adoption, backends, compare, turn};
 
 impl Engine {
-    /// Proves every snapshot of a workspace restorable, and every artifact whole.
+    /// Checks that every snapshot of a workspace can be restored, and that every artifact is
+    /// undamaged.
     ///
     /// It reads everything that they need. A snapshot that the log did not know of gets its row.
     pub async fn verify(&self, workspace: &WorkspaceOptions) -> Result<VerifyOutcome, Error> {
@@ -78,11 +79,11 @@ impl Engine {
             .await
     }
 
-    /// Forgets what need not be kept, and frees its space.
+    /// Removes snapshots that need not be kept, and frees their space.
     ///
     /// # Errors
     ///
-    /// `LimitExceeded`: what has to be kept is larger than the quota. Everything else is gone.
+    /// `LimitExceeded`: what has to be kept is larger than the quota. Everything else was removed.
     pub async fn gc(
         &self,
         workspace: &WorkspaceOptions,
@@ -99,13 +100,13 @@ impl Engine {
             .await
     }
 
-    /// Forgets the snapshots of these [names](crate::SnapshotName), all or none, and frees their
+    /// Removes the snapshots with these [names](crate::SnapshotName), all or none, and frees their
     /// space.
     ///
     /// # Errors
     ///
-    /// `Conflict`: one is pinned, or needed by a run that has not ended, by a restore that has
-    /// begun or to undo what came last. Nothing was removed.
+    /// `Conflict`: one is pinned, or is needed by a run that has not ended, by a restore under way,
+    /// or to undo the latest operation. Nothing was removed.
     pub async fn remove_snapshots(
         &self,
         workspace: &WorkspaceOptions,
@@ -118,8 +119,8 @@ impl Engine {
             .await
     }
 
-    /// Pins the snapshot of this [name](crate::SnapshotName): no clean-up takes it, whatever its
-    /// age, until it is unpinned. May be repeated.
+    /// Pins the snapshot with this [name](crate::SnapshotName): no clean-up removes it until it is
+    /// unpinned. May be repeated.
     pub async fn pin_snapshot(
         &self,
         workspace: &WorkspaceOptions,
@@ -128,7 +129,7 @@ impl Engine {
         self.set_pin(workspace, name, true).await
     }
 
-    /// Takes back [`Engine::pin_snapshot`]. May be repeated.
+    /// Reverses [`Engine::pin_snapshot`]. May be repeated.
     pub async fn unpin_snapshot(
         &self,
         workspace: &WorkspaceOptions,
@@ -157,18 +158,17 @@ impl Engine {
         Ok(rows.into_iter().map(|row| row.snapshot_id).collect())
     }
 
-    /// Forgets what need not be kept, as [`RetentionOptions`] have it, without being asked by
-    /// anybody.
+    /// Removes old snapshots, as [`RetentionOptions`] say.
     ///
-    /// To be called as often as something was done in the workspace: it looks at most once a day,
-    /// by a file in the store. The first time that something is due it only tells, by an event and
-    /// by what it answers with, and begins seven days later. It waits for nobody, and frees what
-    /// nothing needs any more for two seconds at most; [`Engine::gc`] frees the rest.
+    /// It may be called after every operation in the workspace: it does something at most once a
+    /// day, which it remembers by a file in the store. The first time that something is due it only
+    /// announces it, by an event and its answer, and begins seven days later. It does not wait for
+    /// locks, and frees space for two seconds at most; [`Engine::gc`] frees the rest.
     ///
     /// # Errors
     ///
-    /// `Conflict`: the dates of the snapshots contradict their order, so that ages say nothing.
-    /// Nothing was forgotten.
+    /// `Conflict`: the dates of the snapshots contradict their order, so their ages are not
+    /// reliable. Nothing was removed.
     pub async fn apply_retention(
         &self,
         workspace: &WorkspaceOptions,
@@ -181,7 +181,7 @@ impl Engine {
             .await
     }
 
-    /// Says what [`Engine::purge`] would remove. Reads alone: every tree, and every artifact.
+    /// Says what [`Engine::purge`] would remove. It only reads: every tree, and every artifact.
     pub async fn plan_purge(
         &self,
         workspace: &WorkspaceOptions,
@@ -197,17 +197,16 @@ impl Engine {
     /// Removes content, such as a leaked secret, from every snapshot of a workspace and from the
     /// patches of its runs, and proves that it is gone.
     ///
-    /// Snapshots keep their ids, and everything else that they have. What they have at a purged
-    /// path a restore leaves alone and names, and no later snapshot takes the content again. The
-    /// user's own repository and the files of the workspace are not touched. Look at
-    /// [`PurgeOutcome::is_proven`].
+    /// Snapshots keep their ids and all other content. A restore leaves a purged path alone and
+    /// names it, and no later snapshot stores the content again. The user's own repository and the
+    /// files of the workspace are not touched. Look at [`PurgeOutcome::is_proven`].
     ///
     /// # Errors
     ///
-    /// `NotFound`: no snapshot has anything of it. `Busy`: a run or a restore is under way.
-    /// `Cancelled` and `Timeout`: nothing was touched; from the removal on it goes to its end.
-    /// After any other error the same purge, or [`Engine::gc`], goes on. A workspace whose
-    /// directory is gone is no error: its snapshots are still there.
+    /// `NotFound`: no snapshot has any of it. `Busy`: a run or a restore is under way. `Cancelled`
+    /// and `Timeout`: nothing was touched; once the removal has begun, it cannot be cancelled.
+    /// After any other error the same purge, or [`Engine::gc`], finishes it. A workspace whose
+    /// directory is gone is not an error: its snapshots still exist.
     pub async fn purge(
         &self,
         workspace: &WorkspaceOptions,
@@ -238,8 +237,8 @@ impl Engine {
             .await
     }
 
-    /// Everything that a snapshot has, sorted by path, wherever its workspace lies by now. No
-    /// content is read, nor has any to be kept.
+    /// The entries of a snapshot, sorted by path, even if its workspace was moved. No content is
+    /// read, so it works for snapshots without content.
     pub async fn files(&self, snapshot: &Snapshot) -> Result<Vec<ListedFile>, Error> {
         self.where_kept(snapshot, |_, backend, workspace, snapshot| {
             Ok(backend.files(&Operation::unbounded(), workspace, snapshot)?)
@@ -247,9 +246,9 @@ impl Engine {
         .await
     }
 
-    /// What a snapshot has at a path, a file or a link, wherever its workspace lies by now.
-    /// `NotFound` names both if it has none there; a directory is `InvalidOptions`, and a snapshot
-    /// without content `Unsupported`.
+    /// The file or link at a path of a snapshot, even if its workspace was moved. `NotFound` names
+    /// both if there is none; a directory is `InvalidOptions`, and a snapshot without content
+    /// `Unsupported`.
     pub async fn read_file(
         &self,
         snapshot: &Snapshot,
@@ -296,9 +295,9 @@ impl Engine {
         done.await??.ok_or_else(unknown)
     }
 
-    /// What the restore with this guard moved out of its way although no snapshot holds it, such as
-    /// a FIFO or a file that was too large to be captured: sorted by path, with the place where it
-    /// lies. A restore of the guard puts it back. Of any other snapshot there is nothing.
+    /// The files that the restore with this guard moved aside although no snapshot has them, such
+    /// as a FIFO or a file that was too large to be captured: sorted by path, with their present
+    /// place. Restoring the guard restores them. For any other snapshot the list is empty.
     pub async fn displaced(&self, guard: &Snapshot) -> Result<Vec<Displaced>, Error> {
         if guard.label != Label::GUARD {
             return Ok(Vec::new());
@@ -315,10 +314,9 @@ impl Engine {
             .await?
     }
 
-    /// Says whether restores of what `snapshot` is of can work at all, in place: `Unsupported`,
-    /// with the reason, where every one would be refused, so that there are only copies
-    /// ([`SessionManager::copy`](crate::SessionManager::copy)). Cheap; nothing is read of the
-    /// snapshot.
+    /// Says whether restores in the workspace of `snapshot` can work at all: `Unsupported`, with
+    /// the reason, if every one would be refused, so that only copies are possible
+    /// ([`SessionManager::copy`](crate::SessionManager::copy)). Cheap; the snapshot is not read.
     pub async fn check_restore_place(&self, snapshot: &Snapshot) -> Result<(), Error> {
         let opened = self
             .core

@@ -35,15 +35,15 @@ use crate::step::adapter::Adapter;
 use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::context::RunContext;
 
-/// How much of each of a command's streams is kept when nothing else is said, in bytes.
+/// How much of each output stream of a command is kept by default, in bytes.
 pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 1_048_576;
 
 /// Runs a command as the work of a run.
 ///
 /// The command leads a process group of its own, and nothing of that group outlives the run: what
-/// the command left in the background is killed when the command ends. A process that made itself a
-/// session of its own, or a group as an interactive shell does for its jobs, is no part of it; see
-/// [`CommandAdapter::adopt_orphans`].
+/// the command left in the background is killed when the command ends. A process that started its
+/// own session, or its own group as an interactive shell does for its jobs, is not part of the
+/// group; see [`CommandAdapter::adopt_orphans`].
 #[derive(Clone, Debug)]
 pub struct CommandAdapter {
     program: OsString,
@@ -72,8 +72,8 @@ impl fmt::Debug for WhenKilled {
 
 /// The signal that asks a command to end when its run is cancelled. Clones share it.
 ///
-/// It is looked at when the run is cancelled, so a host that cancels because it was itself sent a
-/// signal can pass that on.
+/// It is read when the run is cancelled, so a host that cancels because it received a signal can
+/// pass that signal on.
 #[derive(Clone, Debug)]
 pub struct EndSignal(Arc<AtomicI32>);
 
@@ -180,7 +180,7 @@ impl CommandAdapter {
         self
     }
 
-    /// How long it may take. Default: as long as it wants.
+    /// How long it may take. Default: no limit.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self
@@ -204,29 +204,29 @@ impl CommandAdapter {
         self
     }
 
-    /// Whether what left the command's process group is ended with it, too. Default: no.
+    /// Whether processes that left the command's process group are ended with it too. Default: no.
     ///
-    /// For the time of the command the host's process becomes the parent of what the command
-    /// leaves behind (`PR_SET_CHILD_SUBREAPER`), and once the command has ended, every child of the
-    /// host is killed. So it is for a host that starts nothing else meanwhile, and one command at a
-    /// time. One that has children when the command starts is not changed, and nothing is adopted.
+    /// While the command runs, the host's process becomes the parent of all orphans of the command
+    /// (`PR_SET_CHILD_SUBREAPER`), and once the command has ended, every child of the host is
+    /// killed. So it is only for a host that starts nothing else meanwhile, and one command at a
+    /// time. If the host has children when the command starts, this option has no effect.
     pub fn adopt_orphans(mut self, adopts: bool) -> Self {
         self.adopts_orphans = adopts;
         self
     }
 
-    /// Has a guardian start the command, which ends it with everything that it started when the
-    /// host dies, be it by SIGKILL. Default: there is none.
+    /// Has a guardian process start the command. If the host dies, even by SIGKILL, the guardian
+    /// ends the command and everything that it started. Default: no guardian.
     ///
-    /// The guardian is the host's own program, which has to begin with
-    /// [`be_guardian`](crate::commands::be_guardian): one that does not would be started anew. It
-    /// is the parent of the command, and of what the command leaves. Where none can be started, the
-    /// host starts the command itself.
+    /// The guardian is the host's own program, started a second time. So the program has to call
+    /// [`be_guardian`](crate::commands::be_guardian) first; otherwise a second host would start.
+    /// The guardian is the parent of the command and of its orphans. If no guardian can be started,
+    /// the host starts the command itself.
     ///
-    /// Somebody may kill the guardian, as a command does that kills its parent. What is left of the
-    /// command is ended then, if the host [adopts](Self::adopt_orphans) it, and `when_killed` is
-    /// called: a host that is a command itself may take that for its own end. If it returns, the
-    /// run fails.
+    /// The guardian may be killed, for example by a command that kills its parent. Then the rest of
+    /// the command is ended, if the host [adopts](Self::adopt_orphans) orphans, and `when_killed`
+    /// is called; a host that is itself a command line program may end there. If `when_killed`
+    /// returns, the run fails.
     pub fn guardian(mut self, when_killed: impl Fn() + Send + Sync + 'static) -> Self {
         self.guardian = Some(WhenKilled(Arc::new(when_killed)));
         self
@@ -243,9 +243,9 @@ impl CommandAdapter {
         self
     }
 
-    /// What asks it to end when its run is cancelled. Default: SIGTERM.
+    /// The signal that asks the command to end when its run is cancelled. Default: SIGTERM.
     ///
-    /// Where that does not end it soon, SIGTERM follows, and at last SIGKILL.
+    /// If that does not end the command soon, SIGTERM follows, and then SIGKILL.
     pub fn end_signal(mut self, signal: EndSignal) -> Self {
         self.end_signal = signal;
         self
@@ -253,7 +253,7 @@ impl CommandAdapter {
 }
 
 impl EndSignal {
-    /// The signal with this number. One that no signal has stands for SIGTERM.
+    /// The signal with this number. An invalid number means SIGTERM.
     pub fn new(number: i32) -> Self {
         Self(Arc::new(AtomicI32::new(number)))
     }

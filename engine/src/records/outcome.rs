@@ -20,12 +20,12 @@ pub struct TakenSnapshot {
     /// The snapshot.
     #[serde(flatten)]
     pub snapshot: Snapshot,
-    /// Whether it was there already, because nothing differs from it. In JSON only where it was.
+    /// Whether the snapshot existed already, because nothing differs from it. In JSON only if so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unchanged: bool,
 }
 
-/// What became of a run. A run that failed is still `Ok`: the engine did its part.
+/// The outcome of a run. A run that failed is still `Ok`, because the engine itself did not fail.
 ///
 /// Serialised, it is the document that `stillframe run --json` prints: see [`RunDocument`].
 #[derive(Clone, Debug)]
@@ -41,11 +41,11 @@ pub struct RunOutcome {
     pub workspace: WorkspaceOutcome,
     /// The phases of the run, in the order in which they first began; empty if it has none.
     pub phases: Vec<PhaseRecord>,
-    /// What the run has asked, in that order; of one that is
-    /// [`WaitingForInput`](crate::RunStatus::WaitingForInput) those that are open are waited for.
+    /// The questions of the run, in their order; a run that is
+    /// [`WaitingForInput`](crate::RunStatus::WaitingForInput) waits for the open ones.
     pub questions: Vec<QuestionRecord>,
-    /// Whether the run had ended before it was asked for, or still waits for an answer, so that
-    /// this is what is on record, and nothing was run.
+    /// Whether this is the stored outcome and nothing was run, because the run had ended before the
+    /// call or still waits for an answer.
     pub is_stored: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct RunOutcome {
 #[non_exhaustive]
 pub struct RunResult {
     /// `completed`, `failed`, `timeout` or `cancelled`; `interrupted` if the engine was shut down
-    /// meanwhile and the run can be resumed; `waiting_for_input` if it rests until somebody
+    /// meanwhile and the run can be resumed; `waiting_for_input` if it is parked until somebody
     /// answers.
     pub status: RunStatus,
     /// The exit code of a command; `None` for other adapters, unless they gave one.
@@ -79,7 +79,7 @@ pub struct WorkspaceOutcome {
     pub diff: Option<Diff>,
     /// The rollback; `None` if none was asked for or needed.
     pub rollback: Option<RestoreDocument>,
-    /// Why the capture after the work, the comparison, or the keeping of the patch failed.
+    /// Why the capture after the work, the comparison, or storing the patch failed.
     pub error: Option<Failure>,
 }
 
@@ -95,8 +95,8 @@ pub struct RunDocument {
     pub status: RunStatus,
     /// The exit code of a command.
     pub exit_code: Option<i32>,
-    /// Why the work did not complete; `None`: it did. What the engine could not do after it is in
-    /// [`WorkspaceDocument::error`]: of the two failures neither hides the other.
+    /// Why the work did not complete; `None`: it did. A failure of the engine after the work is in
+    /// [`WorkspaceDocument::error`]; neither failure hides the other.
     pub error: Option<Failure>,
     /// `None`: the run had no workspace.
     pub workspace: Option<WorkspaceDocument>,
@@ -125,7 +125,7 @@ pub struct WorkspaceDocument {
     pub diff: Option<Diff>,
     /// The rollback, if there was one.
     pub rollback: Option<RestoreDocument>,
-    /// What the engine could not do after the work; left out if there is nothing.
+    /// The failure of the engine after the work; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
 }

@@ -18,7 +18,8 @@ pub struct Question {
     pub text: String,
     /// The answers that are taken; empty: any text.
     pub choices: Vec<String>,
-    /// How long an answer is waited for, and the one that counts after that. Default: for ever.
+    /// How long the question waits for an answer, and the answer that counts after that. Default:
+    /// for ever.
     pub deadline: Option<(Duration, String)>,
 }
 
@@ -32,7 +33,7 @@ impl Question {
         }
     }
 
-    /// Takes these answers alone.
+    /// Accepts only these answers.
     pub fn choices<T: Into<String>>(mut self, choices: impl IntoIterator<Item = T>) -> Self {
         self.choices = choices.into_iter().map(Into::into).collect();
         self
@@ -51,7 +52,7 @@ impl Question {
 pub struct Answer {
     /// The text; one of the choices, if there were any.
     pub text: String,
-    /// Whether nobody answered in time, so that this is the default.
+    /// Whether this is the default, because nobody answered in time.
     pub timed_out: bool,
 }
 
@@ -64,7 +65,7 @@ pub enum QuestionStatus {
     Open,
     /// It has one, which is final.
     Answered,
-    /// Nobody waits for an answer any more: its run has ended, or went on without.
+    /// The question no longer waits: its run has ended, or continued without an answer.
     Withdrawn,
 }
 
@@ -239,9 +240,9 @@ pub struct QuestionRecord {
     pub text: String,
     /// The answers that are taken; empty: any text.
     pub choices: Vec<String>,
-    /// What counts if nobody answers in time.
+    /// The answer that counts if nobody answers in time.
     pub default: Option<String>,
-    /// Where it stands.
+    /// Its status.
     pub status: QuestionStatus,
     /// When it was first asked.
     pub asked_at: Timestamp,
@@ -253,7 +254,7 @@ pub struct QuestionRecord {
     pub answered_at: Option<Timestamp>,
     /// Whether the answer is the default, because nobody gave one in time.
     pub timed_out: bool,
-    /// When the run went on with the answer.
+    /// When the run continued with the answer.
     pub resumed_at: Option<Timestamp>,
 }
 

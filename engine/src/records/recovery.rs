@@ -8,21 +8,20 @@ use crate::events::event::Event;
 use crate::failure::Failure;
 use crate::id::RunId;
 
-/// What an engine found of dead ones when it started, and what it did about that.
+/// What dead engines had left when an engine started, and what it did about that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// What was done, as the events that say so, in their order: runs that were settled, restores
-    /// that were carried on to their end, commits that were made or found. The data of each has
-    /// `recovered`.
+    /// What was done, as events in their order: runs that were settled, restores that were
+    /// finished, commits that were made or found. The data of each has `recovered`.
     pub done: Vec<Event>,
-    /// The workspaces that could not be looked after, because they are gone or in use, or what is
-    /// on record of a run in them is damaged, each with the reason. What was left there is as it
-    /// was, and is looked after when it is used next, or by the next engine.
+    /// The workspaces that could not be recovered, because they are gone or in use, or because the
+    /// record of a run in them is damaged, each with the reason. They are recovered when they are
+    /// used next, or by the next engine.
     pub left: Vec<LeftWorkspace>,
-    /// The processes that are at work, though the run that had started them was settled. No run
-    /// begins in the workspace before they have ended. [`survivors`](crate::records::Survivor)
-    /// cannot be seen where they are another user's, or were given an environment without
+    /// Processes that are still running although their run was settled. No run begins in the
+    /// workspace before they have ended. [`survivors`](crate::records::Survivor) cannot be seen
+    /// where they are another user's, or were given an environment without
     /// `STILLFRAME_CURRENT_RUN`.
     #[serde(default)]
     pub survivors: Vec<Survivor>,
@@ -38,13 +37,13 @@ pub struct LeftWorkspace {
     pub reason: Failure,
 }
 
-/// A process that a run had started, and that is at work though the run's engine has died.
+/// A process of a run that is still running although the run's engine has died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Survivor {
     /// Its process id.
     pub process: i32,
-    /// What the kernel calls it, printable: the first fifteen bytes of its program's name.
+    /// Its name in the kernel, printable: the first fifteen bytes of its program's name.
     pub name: String,
     /// The run that had started it.
     pub run_id: RunId,

@@ -77,7 +77,7 @@ pub struct RunExport {
     /// What it asked, in that order.
     #[serde(default)]
     pub questions: Vec<QuestionRecord>,
-    /// What its steps wanted done to its repository, in that order, and what came of that.
+    /// The effects that its steps requested on its repository, in their order, with their results.
     #[serde(default)]
     pub effects: Vec<EffectRecord>,
     /// The commits that it was the first to record, in that order.

@@ -40,7 +40,7 @@ const MAX_LABEL_BYTES: usize = 1_000;
 
 /// A session: where a host runs its work. Cheap to clone.
 ///
-/// What is begun through it goes on though the future is dropped.
+/// An operation that was started through it continues if its future is dropped.
 #[derive(Clone)]
 pub struct SessionManager {
     core: Core,
@@ -86,9 +86,9 @@ impl SessionManager {
     ///
     /// # Errors
     ///
-    /// The engine could not do its part. [`Error::touched`] is false if the adapter was not called.
-    /// `InvalidOptions`, and `Conflict` of a session that takes no runs: there is no run. Any other
-    /// refusal is a failed run, or an interrupted one if the host has named it, and
+    /// The engine itself failed. [`Error::touched`] is false if the adapter was not called. After
+    /// `InvalidOptions`, and after `Conflict` of a session that accepts no runs, there is no run.
+    /// Any other refusal leaves a failed run, or an interrupted one if the host has named it, and
     /// [`Error::run_id`] says which. A run whose end could not be recorded is in
     /// [`Error::outcome`].
     pub async fn execute_run(
@@ -112,8 +112,8 @@ impl SessionManager {
         Ok(taken.snapshot)
     }
 
-    /// As [`SessionManager::snapshot`], unless nothing differs from the newest snapshot of the
-    /// workspace that is no guard: then that one is the answer, whatever its label, and no further
+    /// As [`SessionManager::snapshot`]. But if nothing differs from the newest snapshot of the
+    /// workspace that is not a guard, that snapshot is the answer, whatever its label, and no new
     /// one is kept.
     ///
     /// What differs is what [`Backend::is_unchanged`](stillframe_backends::Backend::is_unchanged)
@@ -151,8 +151,8 @@ impl SessionManager {
     /// An end is a snapshot of this workspace, by any of its [names](crate::SnapshotName); with the
     /// hash backend also one of another workspace, by its id.
     ///
-    /// The workspace as it is is captured by the rules and limits that are stored with the snapshot
-    /// on the other side. What `workspace` leaves out and includes adds to them.
+    /// The present workspace is captured with the rules and limits that are stored with the
+    /// snapshot on the other side. The rules of `workspace` are added to them.
     pub async fn diff(
         &self,
         workspace: &WorkspaceOptions,
@@ -169,8 +169,7 @@ impl SessionManager {
             .await
     }
 
-    /// Says what a restore would do, to the repository too where that is asked for. Nothing is
-    /// touched.
+    /// Says what a restore would do, also to the repository if requested. Nothing is touched.
     pub async fn plan_restore(
         &self,
         workspace: &WorkspaceOptions,
@@ -220,7 +219,7 @@ impl SessionManager {
             .await
     }
 
-    /// Puts back what a snapshot has. What is there is captured first, as the guard.
+    /// Restores a snapshot. The present state is captured first, as the guard.
     ///
     /// It waits for a run that is at work in the workspace, and is `Busy` after a while.
     pub async fn restore(
@@ -242,14 +241,14 @@ impl SessionManager {
             .await
     }
 
-    /// Puts what a snapshot has into another directory, whole or not at all. Nothing of the
-    /// workspace is touched, and no guard is taken.
+    /// Copies what a snapshot has into another directory, completely or not at all. The workspace
+    /// is not touched, and no guard is taken.
     ///
     /// # Errors
     ///
-    /// `InvalidOptions`: the directory is not new and not empty, or lies where it must not.
-    /// `NotFound`: the snapshot does not have a path that was asked for. After any error nothing is
-    /// at the directory that was not there.
+    /// `InvalidOptions`: the directory exists and is not empty, or lies in a forbidden place.
+    /// `NotFound`: the snapshot does not have a requested path. After any error the directory is as
+    /// it was.
     pub async fn copy(
         &self,
         workspace: &WorkspaceOptions,
@@ -263,12 +262,12 @@ impl SessionManager {
             .await
     }
 
-    /// Takes back what an operation changed, and keeps what was changed since.
+    /// Undoes what an operation changed, and keeps later changes.
     ///
     /// It waits for a run that is at work in the workspace, and is `Busy` after a while. `NotFound`
-    /// if there is nothing to take back, or the operation changed nothing at a path that was named.
-    /// Of a run that was rolled back nothing is left to take back, unless somebody brought it back:
-    /// that is an outcome without a guard, and no operation that another undo could take back.
+    /// if there is nothing to undo, or the operation changed nothing at a named path. If a run was
+    /// rolled back, nothing is left to undo, unless somebody restored its result. The outcome then
+    /// has no guard, and is not an operation that another undo could undo.
     pub async fn undo(
         &self,
         workspace: &WorkspaceOptions,
@@ -300,13 +299,13 @@ impl SessionManager {
             .await
     }
 
-    /// The events of this session from `cursor` on, those that are still to come included.
+    /// The events of this session from `cursor` on, including future ones.
     pub fn events(&self, cursor: Cursor) -> EventStream {
         self.core
             .watch(EventQuery::session(self.id.clone()).after(cursor.sequence()))
     }
 
-    /// Keeps what `content` has under `key`, in place of what was there.
+    /// Stores `content` under `key`, in place of what was there.
     pub async fn put_artifact(
         &self,
         key: &str,
@@ -322,7 +321,7 @@ impl SessionManager {
             .await
     }
 
-    /// Takes no runs until it is resumed. Runs that are under way go on.
+    /// Pauses the session: it accepts no runs until it is resumed. Runs under way continue.
     pub async fn pause(&self, reason: &str) -> Result<SessionRecord, Error> {
         self.step(SessionEvent::Pause, reason).await
     }
@@ -342,7 +341,7 @@ impl SessionManager {
         self.step(SessionEvent::Fail, reason).await
     }
 
-    /// Gives the session up; the runs that this engine has in it are cancelled.
+    /// Cancels the session, and its runs in this engine.
     pub async fn cancel(&self, reason: &str) -> Result<SessionRecord, Error> {
         self.step(SessionEvent::Cancel, reason).await
     }

@@ -16,10 +16,10 @@ use crate::events::event::{Cursor, Event, EventQuery};
 /// for a reader that never comes back for them.
 const BATCH: u64 = 256;
 
-/// Events, from a cursor on, for ever: the stream ends with the engine.
+/// A stream of events from a cursor on. It ends when the engine stops.
 ///
-/// They are read from the log, so a slow reader costs nothing and misses nothing, and those of
-/// other processes come too.
+/// The events are read from the log. So a slow reader costs nothing and misses nothing, and events
+/// of other processes are included.
 pub struct EventStream {
     events: mpsc::Receiver<Result<Event, Error>>,
     cursor: Cursor,
@@ -35,8 +35,8 @@ impl EventStream {
         Self { events, cursor }
     }
 
-    /// Just after the last event that was handed out. It means something in a stream of one
-    /// session alone.
+    /// The position after the last event that was returned. It is meaningful only in a stream of
+    /// one session.
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }

@@ -13,9 +13,9 @@ use crate::step::context::RunContext;
 
 /// Does the work of a run.
 ///
-/// The engine calls [`Adapter::run`] once for each run, after the before-snapshot is durable. The
-/// work is over when the future is: whatever it started must have ended by then, because the
-/// after-snapshot, and possibly a rollback, follow at once. A panic is a failed run.
+/// The engine calls [`Adapter::run`] once for each run, after the before-snapshot is durable. When
+/// the future ends, everything that the work started must have ended, because the after-snapshot,
+/// and possibly a rollback, follow at once. A panic is a failed run.
 pub trait Adapter: Send + Sync + 'static {
     /// Refuses options that cannot be right, before anything is done.
     fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
@@ -45,7 +45,7 @@ impl<A: Adapter> Adapter for Arc<A> {
     }
 }
 
-/// An adapter whose type was forgotten, for hosts that choose one while they run.
+/// An adapter as a trait object, for hosts that choose one at run time.
 pub struct BoxAdapter(Box<dyn ErasedAdapter>);
 
 type AdapterFuture<'a> =

@@ -44,7 +44,7 @@ pub struct RunContext {
 }
 
 impl RunContext {
-    /// Compares the steps that are going to be done with those that are on record.
+    /// Compares the planned steps with those on record.
     ///
     /// # Errors
     ///
@@ -61,8 +61,8 @@ impl RunContext {
     }
 
     /// As [`StepContext::ask`](crate::steps::StepContext::ask), outside of any step. A run without
-    /// phases that was not begun as [resumable](crate::RunOptions::resumable) is never put to rest:
-    /// it waits until the deadline.
+    /// phases that was not begun as [resumable](crate::RunOptions::resumable) is never parked: it
+    /// waits until the deadline.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
         self.ask_in(None, &self.asked, question).await
     }

@@ -8,34 +8,33 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepOptions {
-    /// The name, which the step has in its phase for ever: 1 to 200 bytes.
+    /// The name, 1 to 200 bytes; it belongs to this step in its phase for ever.
     pub name: String,
-    /// What the step does, in the host's words: a prompt, a command, a version. A step that is on
-    /// record with another definition is refused, since its result would not be this one's.
+    /// What the step does, in the host's words: a prompt, a command, a version. A step on record
+    /// with another definition is refused, because the recorded result would belong to other work.
     /// Default: null.
     pub definition: Value,
     /// Whether the step is tried again when it fails. Default: it is not.
     pub retry: RetryPolicy,
-    /// What to do with a step that was cut off in the middle. Default: as [`Rerun::FromBefore`]
-    /// where that can be done, else as [`Rerun::InPlace`].
+    /// What to do with a step that was interrupted. Default: [`Rerun::FromBefore`] if possible,
+    /// else [`Rerun::InPlace`].
     pub rerun: Option<Rerun>,
     /// Whether the workspace is captured before and after the step. Default: it is.
     pub snapshots: bool,
 }
 
-/// How a step that was cut off in the middle is run again. What it left is in a snapshot in any
-/// case.
+/// How an interrupted step is run again. What it left is in a snapshot in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rerun {
-    /// The workspace first goes back to the snapshot before the step, with index and branch. It is
-    /// refused where other steps were at work since, whose work that would take back, or where
-    /// there is no content to go back to.
+    /// First the workspace, index and branch are restored from the snapshot before the step. This
+    /// is refused if other steps were at work since, because it would undo their work, and if that
+    /// snapshot has no content.
     FromBefore,
     /// On what is there.
     InPlace,
-    /// As somebody answers: `from_before`, `in_place`, or `give_up`, with which the step has
-    /// failed. See [`StepContext::ask`](crate::steps::StepContext::ask) for how long that may take.
+    /// A person decides: `from_before`, `in_place`, or `give_up`, which fails the step. See
+    /// [`StepContext::ask`](crate::steps::StepContext::ask) for how long that may take.
     Ask,
 }
 

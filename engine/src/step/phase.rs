@@ -57,10 +57,10 @@ pub struct Phase {
 pub struct StepContext {
     /// The step.
     pub step_id: StepId,
-    /// Which attempt this is; the first is 1, and one that was cut off counts.
+    /// The number of this attempt; the first is 1, and interrupted attempts count.
     pub attempt: u32,
-    /// How many attempts have failed before it, also before the run was resumed; those that were
-    /// cut off are left out.
+    /// How many attempts failed before this one, also before the run was resumed; interrupted
+    /// attempts do not count.
     pub failed_attempts: u32,
     /// The snapshot before this attempt.
     pub snapshot_before: Option<SnapshotId>,
@@ -81,9 +81,9 @@ impl StepContext {
         &self.run.cancellation
     }
 
-    /// Does `work` as a named part of the step, for whoever watches: the record of the step has it
-    /// with its status and duration. Nothing of it is kept for another attempt, which does it
-    /// again. A name is one part's at a time: `Conflict` while another of that name is under way.
+    /// Does `work` as a named part of the step, for observers: the record of the step has it with
+    /// its status and duration. Its result is not stored, so another attempt does the work again.
+    /// Only one task of a name may be under way: a second one is a `Conflict`.
     pub async fn task<T>(
         &self,
         name: impl Into<String>,
@@ -104,11 +104,11 @@ impl StepContext {
     /// as attributes say. `None`: nothing differs. The index then has what the commit has. No hook
     /// runs, and nothing is signed; the message ends with lines that name the run and the step.
     ///
-    /// It is made once, whatever dies meanwhile: what is wanted is in the log, with every byte of
-    /// it, before the commit is made, so that whoever uses the workspace next makes the same one or
-    /// finds it there. A step that runs again and finds that nothing differs gets the commit that
-    /// it has made with the same message, paths and author, if that is in place with nothing but
-    /// commits of its run on it.
+    /// The commit is made once, even if the process dies meanwhile: the complete commit is written
+    /// to the log before it is made, so the next use of the workspace makes the same commit or
+    /// finds that it exists. If a step runs again and nothing differs, it gets the commit that it
+    /// has already made with the same message, paths and author, provided that only commits of its
+    /// run follow that commit on the branch.
     ///
     /// ```no_run
     /// # async fn work(step: stillframe::steps::StepContext) -> Result<(), stillframe::AdapterError> {
@@ -125,8 +125,8 @@ impl StepContext {
     ///
     /// `HeadMoved`: somebody moved the branch meanwhile. `Conflict`: the repository is in the
     /// middle of a merge or the like. `Unsupported`: the workspace is in no repository of git's, a
-    /// file that changed is under a filter, or nobody is named who commits. `InvalidOptions`: no
-    /// message, or a signature that none can be. In all of them nothing was committed.
+    /// changed file is under a filter, or no author is configured. `InvalidOptions`: no message, or
+    /// an invalid author. In all these cases nothing was committed.
     pub async fn commit(&self, options: CommitOptions) -> Result<Option<CommitRecord>, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
@@ -136,33 +136,33 @@ impl StepContext {
         made
     }
 
-    /// Puts a commit on record that the work has made by itself, by its full id. The record says
-    /// who was the first to do that.
+    /// Records a commit that the work has made by itself, by its full id. The record names the run
+    /// and step that recorded it first.
     pub async fn record_commit(&self, commit: &str) -> Result<CommitRecord, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
         log.record_commit(&self.step_id, commit).await
     }
 
-    /// Asks a person, and waits for the answer. The first answer counts, and it is asked once: when
-    /// the step runs again, in this run or after it was resumed, the answer is the one on record.
-    /// The same text that is asked again in one attempt is another question.
+    /// Asks a person, and waits for the answer. The first answer counts, and the question is asked
+    /// once: when the step runs again, also after the run was resumed, the recorded answer is
+    /// returned. If one attempt asks the same text twice, these are two questions.
     ///
-    /// After [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait) a run in which nothing
-    /// else is done rests: its work is stopped as by a cancellation, the workspace is captured and
-    /// free, and the run is [`WaitingForInput`](crate::RunStatus::WaitingForInput). It goes on,
-    /// with the step that asked, when it is started again after
-    /// [`Engine::answer`](crate::Engine::answer) or after the deadline: by whoever starts it, or by
-    /// [`EngineOptions::resumer`](crate::EngineOptions::resumer). That step runs again as one that
-    /// was cut off does: see [`StepOptions::rerun`]. What it did before it asked is taken back
-    /// then; what anybody did in the workspace while it waited stays.
+    /// After [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait) the run is parked if no
+    /// other step is at work: its work is stopped as by a cancellation, the workspace is captured
+    /// and unlocked, and the run is [`WaitingForInput`](crate::RunStatus::WaitingForInput). The run
+    /// continues with the step that asked when it is started again after
+    /// [`Engine::answer`](crate::Engine::answer) or after the deadline, by the host or by
+    /// [`EngineOptions::resumer`](crate::EngineOptions::resumer). That step runs again like an
+    /// interrupted one: see [`StepOptions::rerun`]. Its changes before the question are undone
+    /// then; changes in the workspace while it waited stay.
     ///
-    /// So a step should do nothing beside its question. One that does all the same is known by its
-    /// [tasks](StepContext::task), [commits](StepContext::commit), [tools](RunContext::call_tool)
-    /// that begin or end while it waits, and by another answer: everything up to where it was cut
-    /// off counts as its work from then on, and is taken back with it. What it writes by itself
-    /// meanwhile cannot be told from what others do, and stays, so that the step does it a second
-    /// time on top: give that a task of its own, or ask first.
+    /// So a step should do no work while its question waits. If [tasks](StepContext::task),
+    /// [commits](StepContext::commit) or [tools](RunContext::call_tool) of the step begin or end
+    /// while it waits, or another question is answered, the step counts as still at work: all
+    /// changes up to its interruption are undone with it. Other writes of the step meanwhile cannot
+    /// be told from those of others. They stay, and the step makes them a second time. To avoid
+    /// this, use a task for such work, or ask first.
     ///
     /// ```no_run
     /// # async fn work(step: stillframe::steps::StepContext) -> Result<(), stillframe::AdapterError> {
@@ -181,8 +181,8 @@ impl StepContext {
     ///
     /// # Errors
     ///
-    /// `InvalidOptions`: that is no question. `Cancelled`: the run ends or rests; `?` ends the step
-    /// as it should.
+    /// `InvalidOptions`: the question is not valid. `Cancelled`: the run ends or is parked; return
+    /// the error with `?`.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
         let step = Some(&self.step_id);
         self.run.ask_in(step, &self.asked, question).await
@@ -199,11 +199,11 @@ impl fmt::Debug for StepContext {
 }
 
 impl RunContext {
-    /// The phase of this name, in which steps are done once: their results are kept, and a run
-    /// whose engine died is resumed by starting its id again, which does what was not done.
+    /// The phase with this name. Its steps are done once: their results are stored. If the engine
+    /// dies, the run is resumed by starting its id again, which does only the remaining steps.
     ///
-    /// Nothing is written before its first step. A run with a phase is left as
-    /// [`Interrupted`](crate::RunStatus::Interrupted) by an engine that dies or shuts down.
+    /// Nothing is written before its first step. If the engine dies or shuts down, a run with a
+    /// phase becomes [`Interrupted`](crate::RunStatus::Interrupted).
     ///
     /// ```no_run
     /// # async fn work(context: stillframe::RunContext) -> Result<(), stillframe::AdapterError> {
@@ -256,14 +256,14 @@ impl Phase {
 
     /// Does `work` once under this name, and answers with what it returned.
     ///
-    /// When the run is resumed after that, the stored result is the answer, and the work is not
-    /// done again: what it was in JSON, so that a type for which that is not the whole (`Some(())`
-    /// is `null`, which is `None`) is not quite answered with. A name is this step's in its phase
-    /// and iteration for ever. What is to be said besides the name: [`Phase::step_with`].
+    /// If the run is resumed after that, the stored result is returned, and the work is not done
+    /// again. The result is stored as JSON, so a type that JSON does not represent exactly
+    /// (`Some(())` is `null`, which is read as `None`) may come back changed. The name belongs to
+    /// this step in its phase and iteration for ever. [`Phase::step_with`] takes further options.
     ///
     /// # Errors
     ///
-    /// The work failed, or the engine could not do its part; in both cases `?` ends the adapter. A
+    /// The work failed, or the engine itself failed; in both cases return the error with `?`. A
     /// step whose work ends with [`AdapterError::cancelled`] is cancelled, and not tried again.
     pub async fn step<T, F, R>(&self, name: impl Into<String>, work: F) -> Result<T, StepError>
     where
@@ -458,15 +458,15 @@ impl Phase {
         }
     }
 
-    /// Leaves a step out, for good; one that is done or under way is a `Conflict`.
+    /// Leaves a step out for good; it is a `Conflict` if the step is done or under way.
     pub async fn skip_step(&self, name: &str, reason: &str) -> Result<(), Error> {
         self.check()?;
         check_name("step", name)?;
         self.log.skip_step(&self.key, name, reason).await
     }
 
-    /// Leaves the phase out, for good: each of its steps is [`StepError::Skipped`] then. A phase
-    /// that is done or under way is a `Conflict`.
+    /// Leaves the phase out for good: each of its steps then fails with [`StepError::Skipped`]. It
+    /// is a `Conflict` if the phase is done or under way.
     pub async fn skip(&self, reason: &str) -> Result<(), Error> {
         self.check()?;
         self.log
@@ -474,8 +474,8 @@ impl Phase {
             .await
     }
 
-    /// Ends the phase well; another step in it is a `Conflict` from then on. A phase that is not
-    /// ended ends with its run.
+    /// Completes the phase; another step in it is a `Conflict` from then on. A phase that was not
+    /// completed ends with its run.
     pub async fn complete(&self) -> Result<(), Error> {
         self.check()?;
         self.log.end_phase(&self.key, StepEvent::Done, None).await

@@ -34,10 +34,10 @@ pub struct ToolOptions {
     /// The names of tools around which nothing is captured. Default: [`READ_ONLY_TOOLS`]; any other
     /// name counts as writing.
     pub read_only: Vec<String>,
-    /// How long the call may take; after that its future is dropped and it has failed. Default: as
-    /// long as it wants.
+    /// How long the call may take; after that its future is dropped and it has failed. Default: no
+    /// limit.
     pub timeout: Option<Duration>,
-    /// Whether the call is refused where the worktree differs from HEAD. Default: it is not.
+    /// Whether the call is refused if the worktree differs from HEAD. Default: false.
     pub verify_clean: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct ToolOutcome<T> {
     pub snapshot_before: Option<SnapshotId>,
     /// The workspace after it; `None`: nothing was captured, or the capture failed.
     pub snapshot_after: Option<SnapshotId>,
-    /// Why what the call did could not be captured. Its success stands.
+    /// Why the changes of the call could not be captured. The call still counts as successful.
     pub warning: Option<Failure>,
 }
 
@@ -90,7 +90,7 @@ pub enum ToolError {
         /// Why.
         source: Error,
     },
-    /// It failed, or its time was up, and the workspace is as it was before.
+    /// It failed, or exceeded its time, and the workspace is as it was before.
     #[error("tool {name:?} failed: {error}")]
     Failed {
         /// The tool.
@@ -98,7 +98,7 @@ pub enum ToolError {
         /// Why it failed.
         error: Box<AdapterError>,
     },
-    /// It failed, or its time was up, and the workspace could not be put back.
+    /// It failed, or exceeded its time, and the workspace could not be restored.
     #[error("tool {name:?} failed: {error}; and what it did could not be taken back: {rollback}")]
     NotRolledBack {
         /// The tool.
@@ -151,12 +151,12 @@ impl From<ToolError> for AdapterError {
 }
 
 impl RunContext {
-    /// Calls a tool between two snapshots. One that fails, or whose time is up, is taken back:
-    /// files, index and branch are as they were before the call.
+    /// Calls a tool between two snapshots. If it fails, or exceeds its time, its changes are
+    /// undone: files, index and branch are as they were before the call.
     ///
-    /// Its work has ended when its future has: whatever it started must have ended by then. Several
-    /// calls at once in one workspace see each other's changes, and taking one back takes back the
-    /// others' since it began.
+    /// When its future ends, everything that it started must have ended. Several calls at once in
+    /// one workspace see each other's changes, and undoing one call also undoes the changes of the
+    /// others since it began.
     ///
     /// ```no_run
     /// # use stillframe::steps::ToolOptions;

@@ -35,34 +35,34 @@ use crate::workspace::{adoption, backends, turn};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GcOutcome {
-    /// Nothing was done: this is what would have been.
+    /// Whether nothing was done, and this is what would have been done.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
     /// The snapshots that were forgotten, oldest first.
     pub forgotten: Vec<SnapshotId>,
-    /// What is in the store as a snapshot and cannot be read, or lacks something. While there is
-    /// any, nobody can say what it needs, so that no content was removed:
-    /// [`GcOptions::forget_damaged`] is the way out.
+    /// Snapshots in the store that cannot be read, or lack something. While there is one, nobody
+    /// can say what it needs, so no content was removed; [`GcOptions::forget_damaged`] removes
+    /// them.
     pub unreadable: Vec<Problem>,
-    /// What is damaged and was not given up, because it is pinned.
+    /// Damaged snapshots that were kept because they are pinned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged_pinned: Vec<SnapshotId>,
-    /// What was wrong with the journal of a restore that was interrupted, if it could not be
-    /// finished and [`GcOptions::forget_damaged`] gave it up: its guard leads back.
+    /// What was wrong with the journal of an interrupted restore, if the restore could not be
+    /// finished and [`GcOptions::forget_damaged`] abandoned it. Restoring its guard undoes the part
+    /// that was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_given_up: Option<Problem>,
-    /// What became of the refs in the user's repository that keep the commits which restores left:
-    /// those of the guards that were forgotten go too.
+    /// The safety refs in the user's repository that were removed or moved: those of removed guards
+    /// are removed too.
     #[serde(flatten)]
     pub safety_refs: SafetyRefs,
-    /// Why the store of artifacts cannot be opened, or does not tell what it has, if so: nothing of
-    /// it was removed.
+    /// Why the artifact store could not be opened or listed, if so; no artifact was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifacts_unusable: Option<Problem>,
     /// The keys of the artifacts that were removed: patches that the log does not name, because
-    /// their process died before that was written, and what a quota left no space for.
+    /// their process died before it wrote the row, and artifacts above a quota.
     pub artifacts_removed: Vec<String>,
-    /// By how many bytes less the store and the artifacts occupy than before.
+    /// How many bytes less the store and the artifacts use than before.
     pub freed_bytes: u64,
     /// The bytes that the store and the artifacts occupy afterwards.
     pub used_bytes: u64,
@@ -111,11 +111,11 @@ pub struct RemovalOutcome {
     /// The snapshots, and what became of their space.
     #[serde(flatten)]
     pub gc: GcOutcome,
-    /// Those that were kept after all: a ref in the user's repository is known by them that could
-    /// not be removed.
+    /// Guards that were kept, because a safety ref of theirs in the user's repository could not be
+    /// removed.
     #[serde(rename = "not_removed")]
     pub kept: Vec<SnapshotId>,
-    /// The runs that no undo takes back any more.
+    /// The runs that can no longer be undone.
     pub not_undoable: Vec<RunId>,
 }
 

@@ -39,16 +39,16 @@ pub struct PurgePlan {
     pub contents: Vec<FoundContent>,
     /// The snapshots that have some of it, of each backend, oldest first.
     pub snapshots: Vec<PurgedSnapshot>,
-    /// The length of all content together. What it occupies may be less, and what is freed too.
+    /// The length of all content together. The space that it uses, and that is freed, may be less.
     pub bytes: u64,
     /// The runs whose record has a patch with some of it.
     pub runs: Vec<RunId>,
-    /// The keys of the artifacts that go: patches with some of it, and artifacts that are the
-    /// content.
+    /// The keys of the artifacts that are removed: patches with some of the content, and artifacts
+    /// that are the content.
     pub artifacts: Vec<String>,
-    /// What is named and stays, sorted by path.
+    /// Matching content that is kept, sorted by path.
     pub kept: Vec<KeptContent>,
-    /// Snapshots that could not be looked at. What they alone have stays.
+    /// Snapshots that could not be read. Content that only they have stays.
     pub unreadable: Vec<Problem>,
 }
 
@@ -75,19 +75,19 @@ pub struct PurgeOutcome {
     /// What was removed.
     #[serde(flatten)]
     pub purged: PurgePlan,
-    /// By how many bytes the stores of the workspace became smaller. What came as a link and was
-    /// copied in part occupies more than before: then it is zero.
+    /// By how many bytes the stores of the workspace became smaller; zero if they grew, because
+    /// parts of a hard-linked pack had to be copied.
     pub freed_bytes: u64,
     /// Copies of the database from before a migration, which were removed as a whole.
     pub backups_removed: Vec<String>,
-    /// What was looked at afterwards.
+    /// What was searched afterwards.
     pub proof: Proof,
     /// The artifacts that were read afterwards.
     pub artifacts_read: u64,
 }
 
 impl PurgeOutcome {
-    /// Whether it is proven that nothing of the content is left: everything could be looked at.
+    /// Whether it is proven that nothing of the content is left: everything could be searched.
     pub fn is_proven(&self) -> bool {
         self.proof.unproven.is_empty() && self.purged.unreadable.is_empty()
     }

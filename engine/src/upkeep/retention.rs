@@ -38,30 +38,30 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The file in the store of a workspace that says when it was looked at last.
 const LOOKED_FILE: &str = "retention";
 
-/// What came of a look at what need not be kept.
+/// The outcome of applying retention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RetentionOutcome {
-    /// Nothing: it has looked today, somebody else is at work, nothing is due, or it has yet to
-    /// begin.
+    /// Nothing was done: it has already run today, another process is at work, nothing is due, or
+    /// the notice period has not ended.
     Nothing,
-    /// It has said for the first time what it would do, and has done nothing.
+    /// It announced for the first time what it will remove, and removed nothing.
     #[non_exhaustive]
     Announced {
-        /// How many snapshots would have been forgotten.
+        /// How many snapshots it would have removed.
         snapshots: u64,
         /// When it begins.
         begins_at: Timestamp,
     },
-    /// It has forgotten snapshots.
+    /// It removed snapshots.
     #[non_exhaustive]
     Forgot {
         /// Oldest first.
         snapshots: Vec<SnapshotId>,
-        /// By how many bytes less the store and the artifacts occupy than before.
+        /// How many bytes less the store and the artifacts use than before.
         freed_bytes: u64,
-        /// Whether there was no time to free all that nothing needs any more.
+        /// Whether the time was too short to free everything that nothing needs.
         is_cut_short: bool,
     },
 }

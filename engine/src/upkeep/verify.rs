@@ -25,19 +25,19 @@ use crate::workspace::cancellation::Cancellation;
 pub struct VerifyOutcome {
     /// Every snapshot of the workspace, newest first.
     pub snapshots: Vec<SnapshotVerdict>,
-    /// Those of them that the log had not known of when this engine came to it, oldest first: some
-    /// of it was lost, or whoever took them was killed before it could write that down. They are in
-    /// the log now. Said once; left out if there are none. What the log has and the store does not
-    /// is among `snapshots`, with that as its problem.
+    /// Snapshots that the log lacked and that got their rows again, oldest first: the log had lost
+    /// them, or the process that took them was killed before it wrote the row. They are reported
+    /// once; left out if there are none. Snapshots that the log has and the store lacks are in
+    /// `snapshots`, with that problem.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub adopted: Vec<SnapshotId>,
     /// The artifacts that are missing or damaged, by key.
     pub artifacts: Vec<ArtifactVerdict>,
-    /// What else is wrong in the store: what is there as a snapshot, and nobody can say which it
-    /// is, and damage that no snapshot suffers from.
+    /// Other damage in the store: snapshots whose id cannot be read, and damage that affects no
+    /// snapshot.
     pub store: Vec<Problem>,
-    /// What is wrong with the log of runs and snapshots, if anything is. Where it could not be
-    /// read, only the stores were looked at.
+    /// What is wrong with the log of runs and snapshots, if anything is. If it could not be read,
+    /// only the stores were checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Failure>,
 }
@@ -60,11 +60,11 @@ pub struct SnapshotVerdict {
     pub id: SnapshotId,
     /// Who captured it.
     pub backend: BackendKind,
-    /// What is missing or wrong; empty: it is whole.
+    /// What is missing or wrong; empty: nothing.
     pub problems: Vec<Problem>,
     /// It was taken without content: it can be compared, and not restored. That is no damage.
     pub without_content: bool,
-    /// Paths whose content was purged, sorted. They alone cannot be put back, which is no damage
+    /// Paths whose content was purged, sorted. Only these cannot be restored, which is not damage
     /// either. Left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub purged: Vec<RelPath>,
@@ -81,7 +81,7 @@ impl SnapshotVerdict {
         }
     }
 
-    /// Whether it can be restored as it was taken, but for what was purged.
+    /// Whether it can be restored exactly, except for purged content.
     pub fn is_restorable(&self) -> bool {
         self.problems.is_empty() && !self.without_content
     }
@@ -236,9 +236,9 @@ fn proof_of(
     Ok(Verification::new(vec![problem]))
 }
 
-/// Proves the snapshots of a workspace without an engine, by what the stores say alone: for when
-/// the log, which an engine cannot start without, is what is damaged. Blocks; writes nothing.
-/// Artifacts, which only the log knows, are not looked at.
+/// Verifies the snapshots of a workspace from the stores alone, without an engine. An engine cannot
+/// start without the log, so this is for a damaged log. Blocks; writes nothing. Artifacts are not
+/// checked, because only the log knows them.
 pub fn verify_without_log(
     state_dir: &Path,
     workspace: &WorkspaceOptions,

@@ -94,7 +94,8 @@ impl GitSink<'_> {
             .map_err(|e| SnapshotError::from(StoreError::from(e)))?
         {
             Streamed::Stored(stored) if stored == id => Ok(Some(id.into())),
-            // It changed between the two readings: what was stored is whole, and nobody's.
+            // It changed between the two readings: the stored content is whole, but nothing uses
+            // it.
             Streamed::Stored(_) | Streamed::Unstable => Ok(None),
             Streamed::Unreadable(source) => Err(SinkError::Read(source)),
             Streamed::Collision(found) => Err(collision(found).into()),

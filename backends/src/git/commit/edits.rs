@@ -332,7 +332,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.gone(path, full, head);
         }
         if self.sources.snapshot.omissions.covers(&path).is_some() {
-            // The tree has what the index has, and nobody looked.
+            // The tree has the entry of the index, and the file was not read.
             return Ok(());
         }
         let staged = self.sources.staged;

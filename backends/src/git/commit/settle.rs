@@ -14,7 +14,7 @@ use crate::operation::Operation;
 const MAX_COMMITS: usize = 100_000;
 
 /// By so many seconds a commit may be dated before its parent: clocks differ. What is older was
-/// hardly made after the intent, unless somebody set a clock back.
+/// hardly made after the intent, unless a clock was set back.
 const MAX_CLOCK_SKEW: i64 = 24 * 60 * 60;
 
 /// How many of the commits that are looked at may be older than that: more than a person makes

@@ -15,7 +15,7 @@ use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
 pub(super) struct Staged {
     entries: Vec<IndexEntry>,
     modified_ns: i64,
-    /// Of what it stages; `None`: there is no index.
+    /// The digest of what it stages; `None`: there is no index.
     pub(super) digest: Option<String>,
 }
 

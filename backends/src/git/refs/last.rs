@@ -98,7 +98,7 @@ impl Refs {
         }
     }
 
-    /// Has whoever comes next look at all of them.
+    /// Makes the next capture read all of them.
     pub(crate) fn forget_last(&self, op: &Operation) -> Result<(), PathError> {
         durable::remove_file(op, &self.last_path())
     }

@@ -60,7 +60,7 @@ impl IndexGoal {
 pub(super) struct IndexSeen {
     /// The blob with its bytes; `None`: there was none.
     pub(super) blob: Option<ObjectId>,
-    /// Of what it stages; `None`: nobody can read that.
+    /// The digest of what it stages; `None`: unreadable.
     digest: Option<[u8; 32]>,
 }
 

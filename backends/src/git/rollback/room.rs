@@ -27,7 +27,7 @@ use crate::shell::shell_word;
 /// No more are named one by one, or in commands.
 const MAX_NAMED: usize = 10;
 
-/// git itself nests refs as deep as somebody names them; a name has at most 4096 bytes.
+/// git nests refs without a limit; a name has at most 4096 bytes.
 const MAX_DEPTH: usize = 256;
 
 /// What keeps refs of other names from being made.
@@ -80,7 +80,7 @@ impl Refs {
             {
                 Ok(FileType::RegularFile) => return Ok(Some(above)),
                 Ok(FileType::Directory) => {}
-                // Whoever goes there finds out what is wrong with it.
+                // The operation that opens it reports what is wrong with it.
                 _ => return Ok(None),
             }
         }

@@ -24,7 +24,7 @@ const EARLIER_PREFIX: &str = "refs/tags/stillframe/safety-";
 /// A run is rolled back a few times at most; a repository with more refs of one run is broken.
 const MAX_REFS: u32 = 1000;
 
-/// What stands before the number in the names of those of one run, or of what else is taken back.
+/// The part before the number in the names of one run's refs, or of another undone operation's.
 fn stem_of(run_id: &str) -> String {
     // The one thing that a run's id may hold and a ref's name may not.
     let run = match run_id.contains("..") {

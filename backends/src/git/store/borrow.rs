@@ -453,7 +453,7 @@ impl Store {
     /// Takes back what came in for a snapshot that was not published, as far as that can be done:
     /// what stays is in nobody's way, and goes with the next collection.
     ///
-    /// The caller holds the lock of the workspace, so nobody else has come to need it.
+    /// The caller holds the lock of the workspace, so nothing else can have started to need it.
     pub(crate) fn take_back(&self, op: &Operation) {
         let came_in = std::mem::take(&mut *self.came_in());
         if came_in.is_empty() {

@@ -20,7 +20,7 @@ use crate::store_error::StoreError;
 
 /// With more packs of our own than this they are merged: every lookup goes through all of them.
 const MAX_OWN_PACKS: usize = 50;
-/// So much that nobody needs is left where it is, in a pack of any size.
+/// This many unneeded bytes are left in a pack of any size.
 const MAX_WASTED_BYTES: u64 = 64 << 10;
 /// Merging is for the many small ones; a pack with more than this that is needed stays as it is.
 const MAX_MERGED_BYTES: u64 = 32 << 20;
@@ -37,7 +37,7 @@ impl Store {
         self.forget_vouched(op)?;
         self.remove_temporaries(op)?;
         let purged = self.purged()?;
-        // What a purge that was killed left is as much in the way of nobody's need.
+        // What a killed purge left is not needed either.
         self.drop_purged(op, &purged)?;
         self.refresh()?;
         let set = self.packs()?;
@@ -89,7 +89,7 @@ impl Store {
         }
         while let Some(id) = trees.pop() {
             if id == tree_object::empty_tree_id() {
-                // Not every store has it, and nobody needs it to be there.
+                // Not every store has it, and none needs it.
                 if self.contains(&id)? {
                     live.insert(id);
                 }
@@ -229,7 +229,7 @@ impl Store {
         // Made by a git that was run by hand, it would name packs that are gone.
         durable::remove_file(op, &directory.join("multi-pack-index"))?;
         for pack in packs {
-            // The index first: without it nobody looks for the pack.
+            // The index first: a pack without an index is ignored.
             for extension in ["idx", "pack", "rev", "bitmap", "mtimes", "keep", "promisor"] {
                 durable::remove_file(op, &pack.with_extension(extension))?;
             }
@@ -301,12 +301,12 @@ struct Use {
     needed: Vec<ObjectId>,
 }
 
-/// A pack that can be rewritten at no loss.
+/// A pack of our own, which can be rewritten without loss.
 pub(super) struct OwnPack<'a> {
     pack: &'a Pack,
-    /// What is kept, in the order of the file.
+    /// The needed entries, in the order of the file.
     entries: Vec<NeededEntry>,
-    /// What the entries take.
+    /// The size of the needed entries.
     needed_bytes: u64,
     /// The length of the pack.
     bytes: u64,
@@ -320,9 +320,9 @@ struct NeededEntry {
 }
 
 impl<'a> OwnPack<'a> {
-    /// Whether a new pack of what is kept is worth its writing. In one of those that captures have
-    /// merged much may be kept beside what one forgotten snapshot had, so a sixteenth is worth it
-    /// there; the copy is a small one.
+    /// Whether rewriting the pack frees enough space. A small pack that captures have merged may
+    /// have many needed objects beside those of one removed snapshot, so a sixteenth is enough
+    /// there; the copy is small.
     fn is_wasteful(&self) -> bool {
         let wasted = self.bytes - self.needed_bytes;
         let is_small = self.needed_bytes <= MAX_MERGED_BYTES;
@@ -507,7 +507,7 @@ mod tests {
         let pack = test.packs().remove(0);
         let (index, aside) = (pack.with_extension("idx"), pack.with_extension("aside"));
         fs::rename(&index, &aside).unwrap();
-        // A link to itself: nobody can tell what is behind it, root included.
+        // A link to itself: not even root can follow it.
         std::os::unix::fs::symlink(&index, &index).unwrap();
         assert!(test.store.collect(&Operation::unbounded()).is_err());
         assert!(pack.exists());

@@ -26,7 +26,7 @@ impl Store {
     /// The caller holds the lock of the workspace. Everything stays readable throughout, also if
     /// this is killed: what is removed is durable elsewhere, and no note relies on it any more.
     pub(crate) fn merge_small_packs(&self, op: &Operation) {
-        // Whoever needs what cannot be read meets it.
+        // A pack that cannot be read is reported by the operation that needs it.
         let _ = self.try_merging(op);
     }
 

@@ -109,8 +109,8 @@ impl Reader<'_> {
         Ok(bytes)
     }
 
-    /// The object, if it is in a pack and nothing at all is odd about it. Whoever gets nothing asks
-    /// the store, which looks everywhere and says what is wrong.
+    /// The object, if it is in a pack and can be read simply. A caller that gets nothing asks the
+    /// store, which looks everywhere and says what is wrong.
     fn quick(
         &self,
         op: &Operation,

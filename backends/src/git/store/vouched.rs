@@ -34,7 +34,7 @@ const MAX_READ_BYTES: u64 = 64 << 20;
 /// What is known of the packs of a store.
 #[derive(Debug, Default)]
 pub(super) struct Vouched {
-    /// By name, without an extension. `None`: nobody has looked.
+    /// By name, without an extension. `None`: not read yet.
     listed: Option<BTreeMap<String, Listed>>,
     /// What the directories of loose objects were like.
     loose: String,
@@ -135,7 +135,7 @@ impl Store {
         durable::remove_file(op, &self.git_dir.join(VOUCHED_PACKS))
     }
 
-    /// Forgets what was noted of packs that are about to be removed, each needed by nobody.
+    /// Removes the notes of packs that are about to be removed because nothing needs them.
     pub(super) fn no_longer_vouch_for(&self, packs: &[PathBuf]) {
         let mut held = self.vouched.lock().expect("no panic while it is held");
         if let Some(listed) = &mut held.listed {
@@ -150,7 +150,7 @@ impl Store {
         let set = self.packs()?;
         let mut held = self.vouched.lock().expect("no panic while it is held");
         if held.listed.is_none() {
-            // Whoever publishes without a look at it first has no cache to speak of.
+            // A capture that publishes without reading it first has no cache.
             return Ok(());
         }
         let Vouched {
