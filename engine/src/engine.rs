@@ -240,7 +240,7 @@ impl Engine {
         let closing = session.clone();
         let adapter = BoxAdapter::new(adapter);
         let reader = self.core.parts.reader.clone();
-        // On a task of its own, so that the session ends with its run though nobody waits.
+        // On a separate task, so that the session ends with its run even if the caller is dropped.
         let task = self.core.runtime.spawn(async move {
             let result = closing.execute_run(options, adapter).await;
             let ended = match &result {
@@ -376,7 +376,7 @@ fn open_state(options: &EngineOptions, id: &EngineId) -> Result<OpenedState, Err
     };
     let reserve = Reserve::of(state_dir.path());
     match open_files(&state_dir, &reserve, options, id) {
-        // Who is to make room has to be able to start.
+        // A clean-up, which frees space, must be able to start.
         Err(e) if e.kind() == ErrorKind::NoSpace && state_dir.is_writable() && reserve.lend() => {
             open_files(&state_dir, &reserve, options, id)
         }

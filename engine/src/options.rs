@@ -167,7 +167,7 @@ pub struct RunOptions {
     pub metadata: serde_json::Value,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
-    /// Whether the host has chosen no id, so that nobody starts this one again.
+    /// Whether the host chose no id, so this one is not started again.
     pub(crate) is_nameless: bool,
 }
 

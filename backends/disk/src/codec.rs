@@ -179,7 +179,7 @@ fn codec(max_bytes: u64) -> impl bincode::Options {
         .reject_trailing_bytes()
 }
 
-/// What every file of a [`Format`] has to stand, whoever reads it.
+/// Tests for every file of a [`Format`].
 #[cfg(any(test, feature = "testing"))]
 pub mod contract {
     use super::{Format, HEADER_BYTES};

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use stillframe_model::file_system::FileSystem;
 
-/// The file system that holds `path`, or would hold it if it were made; `None`: nobody can tell.
-/// Writes nothing.
+/// The file system that holds `path`, or would hold it if it were made; `None`: not known. Writes
+/// nothing.
 pub fn file_system_of(path: &Path) -> Option<FileSystem> {
     let path = std::path::absolute(path).ok()?;
     let there = path.ancestors().find(|above| above.exists())?;

@@ -38,7 +38,8 @@ pub fn lock_within(op: &Operation, file: impl AsFd, deadline: Deadline) -> io::R
     flock_within(op, file, deadline, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// As [`lock_within`], but any number may have the lock at once, and nobody has it alone meanwhile.
+/// As [`lock_within`], but a shared lock: any number may hold it at once, and no exclusive lock is
+/// possible meanwhile.
 pub fn shared_lock_within(op: &Operation, file: impl AsFd, deadline: Deadline) -> io::Result<bool> {
     flock_within(op, file, deadline, FlockOperation::NonBlockingLockShared)
 }
@@ -64,8 +65,8 @@ pub fn unlock(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-/// Writes down who has the lock on `file`, for whoever has to wait. The lock is the kernel's: where
-/// this fails, nothing but a name is missing.
+/// Writes into `file` who holds the lock, for messages of those who wait. The lock is the kernel's:
+/// where this fails, nothing but a name is missing.
 pub fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
@@ -74,7 +75,7 @@ pub fn write_holder(file: &mut File, holder: &str) -> io::Result<()> {
 
 /// What the holder of the lock on `file` wrote, printable.
 pub fn read_holder(file: &mut File) -> String {
-    /// More nobody writes who is no enemy.
+    /// Our own processes never write more.
     const MAX_BYTES: u64 = 1024;
     let mut text = Vec::new();
     let _ = file.rewind();

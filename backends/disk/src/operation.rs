@@ -27,7 +27,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// One that nobody cancels and that may write as much as it needs.
+    /// An operation without cancellation and without a quota.
     pub fn unbounded() -> Self {
         Self::default()
     }

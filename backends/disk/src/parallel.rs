@@ -74,7 +74,7 @@ pub fn in_order<R: Held + Send, E>(
     };
     let done = |at| catch_unwind(AssertUnwindSafe(|| work(at)));
     thread::scope(|scope| {
-        // However this ends, nobody is left waiting for it.
+        // However this ends, no thread keeps waiting for it.
         let _ending = Ending(&line);
         for _ in 1..threads {
             // A machine that gives no thread gets its answer all the same.
@@ -166,7 +166,8 @@ impl<R: Held> Line<R> {
                 self.moved.notify_all();
                 return Turn::Result(result);
             }
-            // What nobody has begun has to be begun here, full or not: all others may be waiting.
+            // Work that no thread has begun must be begun here, even if the queue is full: all
+            // other threads may be waiting.
             let is_mine = state.next_job == turn;
             if is_mine || (state.next_job < self.count && state.ready_bytes <= self.max_bytes) {
                 state.next_job += 1;

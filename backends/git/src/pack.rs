@@ -209,7 +209,7 @@ impl PackWriter {
         Ok(unfinished.record(entry)?)
     }
 
-    /// Gives the pack its name, durably: whoever sees the name after a crash sees all of it.
+    /// Gives the pack its name, durably: if the name exists after a crash, the whole pack does.
     ///
     /// The file is read back once and compared with what was written: `Corrupt` if it differs.
     /// `None` if nothing was added.

@@ -328,7 +328,7 @@ pub enum Visited {
 }
 
 /// Reads an index of `length` bytes from `source`, which is asked for more of it until it answers
-/// 0, and calls `visit` with each entry, so that nobody has to hold them all.
+/// 0, and calls `visit` with each entry, so that no caller needs all of them in memory.
 ///
 /// What was visited counts only if this answers with [`Visited::All`]: the checksum and the kind of
 /// the index stand at its end. Whatever was visited was in order.

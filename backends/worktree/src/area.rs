@@ -149,7 +149,7 @@ fn purge_trash(op: &Operation, store: &Path, guard: &SnapshotId) -> Result<(), S
 }
 
 /// Removes what restores displaced, and what is remembered of them, whose guards are not among
-/// `guards`: whoever forgot these was killed before it came to that.
+/// `guards`: the process that removed these guards was killed before it removed their trash.
 pub fn purge_strays(
     op: &Operation,
     store: &Path,

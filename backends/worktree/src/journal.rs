@@ -99,7 +99,8 @@ pub struct Intent {
     pub target: SnapshotId,
     /// How many steps the frames before this one hold.
     pub steps: u64,
-    /// What is put back of a repository once the files are, in a form that whoever does so reads.
+    /// The part for the repository, which is restored after the files; the backend reads this
+    /// value.
     pub repository: Option<Vec<u8>>,
 }
 
@@ -401,7 +402,7 @@ pub fn find(op: &Operation, store: &Path) -> Result<Option<Leftover>, StoreError
     }))
 }
 
-/// Whether [`Intent::repository`] can be read by whoever goes by it.
+/// Whether the backend can read [`Intent::repository`].
 pub type CheckRepository = fn(&[u8]) -> Result<(), StoreError>;
 
 /// What is wrong with the journal, if recovery cannot go by it. Nothing is written.
@@ -454,7 +455,7 @@ struct Contents {
     operation: Option<OperationId>,
     staging: Option<Staging>,
     state: State,
-    /// Those that nobody has promised to carry out.
+    /// Steps without an intent.
     steps: Vec<Step>,
     frames: u32,
     whole_bytes: usize,

@@ -43,24 +43,25 @@ struct Remembered {
 pub struct Inventory {
     /// Names its content.
     pub reference: String,
-    /// The file as it was when it was last seen to be whole; `None`: what it was then could have
-    /// changed behind the same stat data.
+    /// The stat data of the file when it was last checked; `None`: the file could have changed
+    /// without a change of its stat data.
     pub proof: Option<EntryStat>,
 }
 
-/// A watch on what changes after a capture, and what that capture went by.
+/// A watch that continues after a capture, with the rules and the result of that capture.
 #[derive(Clone, Debug)]
 struct KeptWatch {
     watch: Arc<Watch>,
     omissions: Omissions,
     basis: Basis,
     result: Vec<u8>,
-    /// Whether it has anything against the rules, for the sake of an earlier one.
+    /// Whether it has a path that the rules ignore, because an earlier capture of the session had
+    /// it.
     has_kept: bool,
 }
 
-/// By what a capture decides which paths belong to it. Another one decides the same for all that is
-/// unchanged if its basis is equal.
+/// The rules by which a capture decides which paths belong to it. If the basis of two captures is
+/// equal, they decide the same for all unchanged paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basis {
     /// The rules, in any form that is the same for the same rules alone.
@@ -69,7 +70,7 @@ pub struct Basis {
     pub rule_files: &'static [&'static [u8]],
 }
 
-/// What a capture starts from.
+/// The starting point of a capture.
 #[derive(Debug)]
 pub struct Base {
     file: &'static str,
@@ -97,7 +98,7 @@ pub struct Scope {
     pub search: Search,
 }
 
-/// What a capture leaves to the next one, once it is published.
+/// The state that a capture leaves for the next one, once it is published.
 #[derive(Debug)]
 pub struct Closing {
     file: &'static str,
@@ -119,7 +120,8 @@ pub enum Use {
 pub struct Outcome {
     /// What tells it from others.
     pub result: Vec<u8>,
-    /// Whether it has anything against the rules, for the sake of an earlier one.
+    /// Whether it has a path that the rules ignore, because an earlier capture of the session had
+    /// it.
     pub has_kept: bool,
 }
 
@@ -391,7 +393,7 @@ impl Base {
 }
 
 impl Scope {
-    /// For the walk: who is to be told of directories.
+    /// For the walk: the watch that directories are added to.
     pub fn watch(&self) -> Option<&Watch> {
         self.watch.as_deref()
     }

@@ -153,15 +153,14 @@ fn list_undisturbed(fd: &OwnedFd, times: EntryStat) -> rustix::io::Result<NameLi
     list(fd)
 }
 
-/// What a walk needs to know.
+/// The options of a walk.
 #[derive(Clone, Copy)]
 pub struct WalkOptions<'a> {
     /// What the last capture saw.
     pub cache: &'a StatCache,
-    /// What belongs to the cache and is let go of as the walk goes. For a walk that looks
-    /// everywhere.
+    /// A part of the cache that is dropped during the walk, for a walk that looks everywhere.
     pub seeds: &'a Seeds,
-    /// Those directories of the cache that were not there.
+    /// Directories of the cache that did not exist.
     pub absent: &'a BTreeSet<RelPath>,
     /// Where to look; `None`: everywhere.
     pub only: Option<ChangedOnly<'a>>,
@@ -495,7 +494,7 @@ struct Walker<'a, R: Rules> {
     tracked: Mutex<HashMap<RelPath, bool>>,
     queue: Mutex<Queue<R::Scope>>,
     wake: Condvar,
-    /// Set once the walk has failed, so that nobody reads on for nothing.
+    /// Set once the walk has failed, so that the other threads stop reading.
     is_stopping: AtomicBool,
     /// Whether a directory took so long that the disk may have to be waited for.
     /// A directory that takes longer may have waited for the disk.
@@ -640,7 +639,7 @@ impl<R: Rules> Walker<'_, R> {
         }
     }
 
-    /// Does a job, and leaves those that it brings up to whoever is free.
+    /// Does a job, and leaves the new jobs that it finds to free threads.
     fn take(&self, job: &Job<R::Scope>, found: &mut Found) {
         let _at_work = AtWork { walker: self };
         let started = Instant::now();
@@ -658,7 +657,7 @@ impl<R: Rules> Walker<'_, R> {
         }
     }
 
-    /// The next directory to read; `None` once nobody can find another.
+    /// The next directory to read; `None` once there can be no other.
     fn next(&self) -> Option<Job<R::Scope>> {
         let mut queue = lock(&self.queue);
         loop {
@@ -1240,7 +1239,7 @@ impl<R: Rules> Walker<'_, R> {
 /// A directory that was read, and the jobs of those in it.
 type Read<S> = (Arc<CachedDirectory>, Vec<Job<S>>);
 
-/// A path for a message, cut where nobody reads on.
+/// A path for a message, shortened.
 fn shortened(path: &RelPath) -> String {
     let text = path.to_string();
     match text.char_indices().nth(200) {

@@ -96,7 +96,7 @@ impl Core {
             })
     }
 
-    /// Starts a task that a shutdown waits for, and that goes on though nobody waits for it.
+    /// Starts a task that a shutdown waits for, and that continues if its caller is dropped.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,

@@ -1,10 +1,10 @@
 //! The actors and their shared state.
 //!
 //! ```text
-//! supervisor ─┬─ state writer      lost: nobody may act, the tree stops
+//! supervisor ─┬─ state writer      lost: nothing may act, all actors stop
 //!             ├─ artifact store    restarted
 //!             ├─ session manager   one for each session; restarted, reloads from the log
-//!             │   └─ run           one for each run; a successor is made by whoever asks for it
+//!             │   └─ run           one for each run; made again by the next task that needs it
 //!             └─ workspace         one for each directory, by device and inode; restarted
 //! ```
 //!
@@ -49,7 +49,7 @@ use crate::state::reserve::Reserve;
 
 use self::state_writer::StateWriter;
 
-/// The reason that whoever supervises an actor is given when it is over and not needed.
+/// The reason that an actor gives its supervisor when it has ended and is not needed.
 const OVER: &str = "it is over";
 
 /// How long the children of an actor may take to stop with it.
@@ -94,8 +94,8 @@ impl Parts {
         (self.settings.clock)()
     }
 
-    /// Ends what shows that this engine lives, and lets go of what it has open. The tree has
-    /// stopped, and nothing is under way. Safe to repeat. Blocks.
+    /// Releases the lock that shows that this engine is alive, and closes what it has open. The
+    /// tree has stopped, and nothing is under way. Safe to repeat. Blocks.
     pub(crate) fn retire(&self) {
         self.lock.retire();
         // Otherwise it stays open for streams, which read what is there to its end.
@@ -120,8 +120,8 @@ impl Parts {
 pub(crate) enum Artifacts {
     /// In a store that the host brings.
     Host(Arc<dyn ArtifactStore>),
-    /// In the engine's own. It is opened by whoever needs it first, so that one that cannot be is
-    /// in nobody else's way.
+    /// In the engine's own store. It is opened when it is first needed, so a store that cannot be
+    /// opened stops nothing else.
     Files {
         root: PathBuf,
         is_writable: bool,
@@ -190,7 +190,7 @@ fn open_once(
     if let Some(files) = opened.get() {
         return Ok(Arc::clone(files));
     }
-    // Whoever opens it at the same time opens the same, and the first one's is kept.
+    // Two that open it at the same time open the same store, and the first handle is kept.
     let files = Arc::new(match is_writable {
         true => FileStore::open(root)?,
         false => FileStore::open_to_read(root)?,
@@ -200,7 +200,7 @@ fn open_once(
 
 /// The runs of this engine that are under way, and how to stop them.
 ///
-/// It is no actor's own, so that a restart does not cut a run off from whoever wants to stop it.
+/// No actor owns this, so that after a restart a run can still be cancelled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LiveRuns {
     runs: Arc<Mutex<HashMap<RunId, LiveRun>>>,

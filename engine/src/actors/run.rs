@@ -70,7 +70,7 @@ pub(crate) struct RunState {
 
 impl RunActor {
     /// Takes one step of a run: check, log. `commit` returns once the state writer has committed,
-    /// so an illegal event never reaches the log, and whoever is told can rely on it.
+    /// so an illegal event never reaches the log, and the caller can rely on the answer.
     async fn step(&self, state: &RunState, step: Step) -> Result<(), Error> {
         match self.try_step(state, &step).await {
             // An earlier incarnation was about to write this step, and has written it meanwhile.

@@ -53,7 +53,7 @@ pub(crate) struct SessionState {
     parts: Parts,
     /// The actors of its runs.
     runs: HashMap<RunId, ActorRef<RunMessage>>,
-    /// Whether the session has ended, so that nobody needs this actor once it has no runs.
+    /// Whether the session has ended, so that this actor is not needed once it has no runs.
     is_over: bool,
 }
 
@@ -198,7 +198,7 @@ impl SessionManagerActor {
 impl SessionManagerActor {
     fn stop_if_over(&self, myself: &ActorRef<SessionMessage>, state: &SessionState) {
         if state.is_over && state.runs.is_empty() {
-            // Whoever asks for something finds another.
+            // The next request is sent to another actor.
             myself.stop(Some(OVER.to_owned()));
         }
     }
@@ -278,7 +278,7 @@ impl Actor for SessionManagerActor {
         if let SupervisionEvent::ActorFailed(ended, _)
         | SupervisionEvent::ActorTerminated(ended, _, _) = event
         {
-            // One that is needed is started again by whoever asks for it.
+            // If it is needed, the next request starts it again.
             state
                 .runs
                 .retain(|_, actor| actor.get_id() != ended.get_id());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use stillframe_backends::{Backend, BorrowMode, Progress};
 
-/// What every part of an engine goes by: those of the engine's options that outlast its start. See
-/// [`EngineOptions`](crate::EngineOptions) for each.
+/// The engine's options that are used after its start. See [`EngineOptions`](crate::EngineOptions)
+/// for each.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) backend: Option<Arc<dyn Backend>>,

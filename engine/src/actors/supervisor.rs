@@ -209,7 +209,7 @@ impl Actor for SupervisorActor {
         let writer = spawn(StateWriterActor, writer_arguments, myself.get_cell()).await?;
         let writer = StateWriter::new(writer, arguments.notifier);
         let parts = (arguments.parts)(writer);
-        // Whoever starts an engine waits for them.
+        // The start of an engine waits for them.
         let _ = arguments.started.send(parts.clone());
         let mut state = SupervisorState {
             parts,
@@ -259,7 +259,7 @@ impl Actor for SupervisorActor {
             _ => return Ok(()),
         };
         if ended.get_id() == state.parts.writer.actor().get_id() {
-            // Without the log nobody may act. Something may be in a store that has no row.
+            // Without the log nothing may act. A store may have something without a row.
             state.parts.lock.leave_work();
             state.parts.stopped.cancel();
             state.parts.live_runs.stop_all();

@@ -14,13 +14,13 @@ use crate::blocking::Blocking;
 pub(crate) struct WorkspaceActor;
 
 /// Work on a workspace that waits for its turn, and is asked for when that comes; `None`: it was
-/// taken back. Dropped before, it tells whoever asked.
+/// taken back. If it is dropped before, the caller is told.
 pub(crate) type Waiting = Box<dyn FnOnce() -> Option<Job> + Send>;
 
-/// Work on a workspace. It ends with the way to answer whoever asked.
+/// Work on a workspace. It returns the function that answers the caller.
 pub(crate) type Job = Box<dyn FnOnce() -> Answer + Send>;
 
-/// Tells whoever asked what came of it. Never waits.
+/// Tells the caller the result. Never waits.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
 /// What a workspace is asked for.
@@ -63,7 +63,8 @@ impl WorkspaceActor {
             blocking.start(move || {
                 let answer = job();
                 let _ = myself.send_message(WorkspaceMessage::Done);
-                // After that: whoever is answered and asks again finds the workspace free.
+                // Only after that is the caller answered, so that its next request finds the
+                // workspace free.
                 answer();
             });
             return;

@@ -131,7 +131,7 @@ impl Engine {
         let found = self
             .read(move |store| {
                 let rows = store.runs(&filter)?.into_iter();
-                // What nobody has answered in time has its answer for whoever claims the run.
+                // A question past its deadline gets its default answer before the run is resumed.
                 let is_answered = |row: &RunRow| match store.questions(&row.id) {
                     Ok(asked) => !asked.iter().any(|question| question.is_waiting(at, &now)),
                     Err(e) => {

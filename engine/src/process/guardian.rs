@@ -29,7 +29,7 @@ pub fn be_guardian() -> Option<ExitCode> {
     }
     Some(match guard() {
         Ok(true) => ExitCode::SUCCESS,
-        // Whoever typed that has no socket to read from.
+        // If a person typed this command, there is no socket to read from.
         Ok(false) | Err(_) => ExitCode::FAILURE,
     })
 }

@@ -51,7 +51,7 @@ impl Orphans {
         }))
     }
 
-    /// Leaves the process that was started to whoever waits for it.
+    /// Leaves the started process to the code that waits for it.
     pub(crate) fn spare(&mut self, started: Option<Pid>) {
         self.started = started;
     }
@@ -127,7 +127,8 @@ fn has_children_after_reaping() -> bool {
 
 /// Kills every descendant, but not `spared`, nor what that has started. Blocks.
 ///
-/// All generations at once: whoever starts others faster than they are killed is killed with them.
+/// All generations at once: a process that starts others faster than they are killed is killed with
+/// them.
 fn kill_descendants(spared: Option<Pid>) {
     let Ok(processes) = processes() else { return };
     let mut family: HashSet<i32> = [own_id()].into();

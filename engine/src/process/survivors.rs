@@ -72,7 +72,7 @@ pub(crate) async fn unguarded(run: &RunId, blocking: &Blocking) -> Vec<Survivor>
 
 /// A few of them, in words.
 pub(crate) fn some_of(survivors: &[Survivor]) -> String {
-    /// More than these nobody reads.
+    /// The most that a message lists.
     const MAX: usize = 5;
     let named: Vec<String> = survivors
         .iter()

@@ -25,7 +25,7 @@ use crate::process::stat::ProcessStat;
 /// when the host hears that it is to end, and that has to come first.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(200);
 
-/// The controlling terminal of the host, and who has it.
+/// The controlling terminal of the host, and which group is in its foreground.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     device: OwnedFd,
@@ -63,9 +63,9 @@ enum Reaction {
     Continue,
     /// It gets the terminal, and goes on.
     Lend,
-    /// Whoever waits for the host gets the terminal, and the host is stopped too.
+    /// The host's shell gets the terminal, and the host is stopped too.
     Suspend,
-    /// It stays stopped, until whoever stopped it wants it otherwise.
+    /// It stays stopped, until it is continued by the one who stopped it.
     Leave,
     /// It needs a terminal that it cannot have.
     HangUp,
@@ -84,7 +84,7 @@ fn reaction(signal: Signal, foreground: Foreground, is_orphaned: bool) -> Reacti
         (false, Foreground::Command) if !is_orphaned => Reaction::Suspend,
         // Ctrl-Z has no meaning where there is no shell to go back to.
         (false, Foreground::Command) if signal == Signal::TSTP => Reaction::Continue,
-        // Whoever stopped it knows why.
+        // Another process stopped it, and will continue it.
         (false, _) => Reaction::Leave,
     }
 }
@@ -168,7 +168,7 @@ impl Terminal {
             if let (ModesKept::No, Some(modes)) = (keep, &lent.host_modes) {
                 self.set_modes(modes);
             }
-            // A terminal that was hung up belongs to nobody.
+            // A terminal that was hung up has no foreground group.
             let _ = rustix::termios::tcsetpgrp(&self.device, self.host);
         });
     }
@@ -180,7 +180,7 @@ impl Terminal {
             if let Some(modes) = self.command_modes.take() {
                 self.set_modes(&modes);
             }
-            // A terminal that was hung up belongs to nobody, and reading from it says so.
+            // A terminal that was hung up has no foreground group, and reading from it says so.
             let _ = rustix::termios::tcsetpgrp(&self.device, id);
         });
         self.lent.get_or_insert(Lent { host_modes });

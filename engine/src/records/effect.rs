@@ -14,7 +14,7 @@ use crate::id::{EffectId, RunId, StepId};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EffectStatus {
-    /// It is wanted, and nobody has written down whether it is done.
+    /// It was requested, and its result is not recorded.
     Pending,
     /// It is done.
     Done,
@@ -55,7 +55,7 @@ pub(crate) struct EffectRow {
     pub(crate) id: EffectId,
     pub(crate) run_id: RunId,
     pub(crate) step_id: StepId,
-    /// The workspace whose lock is held by whoever carries it out.
+    /// The workspace whose lock is held while it is carried out.
     pub(crate) workspace_id: String,
     pub(crate) status: EffectStatus,
     pub(crate) intent: CommitIntent,

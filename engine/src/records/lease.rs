@@ -74,7 +74,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// The lease of a run that was taken from whoever had it, and that nobody holds since.
+    /// The lease of a run that was taken from its engine, and that no engine holds since.
     pub(crate) fn of_nobody(owner: EngineId, epoch: u64, now: Moment, at: Timestamp) -> Self {
         Self {
             owner,

@@ -101,7 +101,7 @@ impl fmt::Display for QuestionStatus {
 pub(crate) struct Deadline {
     /// For people, and once the machine was started again.
     pub(crate) at: Timestamp,
-    /// By the clock that nobody sets.
+    /// By the clock of leases (`CLOCK_BOOTTIME`).
     pub(crate) moment: Moment,
 }
 
@@ -152,7 +152,7 @@ pub(crate) struct QuestionRow {
     pub(crate) answer: Option<String>,
     pub(crate) answered_at: Option<Timestamp>,
     pub(crate) timed_out: bool,
-    /// When whoever asked first got the answer.
+    /// When the run first got the answer.
     pub(crate) resumed_at: Option<Timestamp>,
 }
 
@@ -204,7 +204,7 @@ impl QuestionRow {
         })
     }
 
-    /// The row of a question that nobody waits for any more.
+    /// The row of a withdrawn question.
     pub(crate) fn withdrawn(self) -> Self {
         Self {
             status: QuestionStatus::Withdrawn,

@@ -307,7 +307,7 @@ pub(crate) fn restored_document(outcome: &RestoreOutcome) -> RestoreDocument {
 }
 
 /// What a restore put back of the repository. Where more was wrong in the end than was planned
-/// with, a part of that is not done, and nobody says here which.
+/// with, a part of that is not done, and it is not known which.
 pub(crate) fn put_back(outcome: &RestoreOutcome) -> Option<RepositoryChanges> {
     let planned = &outcome.plan.repository;
     let is_whole = planned.problem == outcome.repository_error;

@@ -128,7 +128,7 @@ impl RunStatus {
         )
     }
 
-    /// Whether nobody has it, and it can go on, at once or when it is answered.
+    /// Whether no engine holds it, and it can be resumed, at once or after an answer.
     pub(crate) fn is_at_rest(self) -> bool {
         matches!(self, Self::Interrupted | Self::WaitingForInput)
     }

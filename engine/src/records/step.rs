@@ -369,7 +369,7 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 pub(crate) enum Asked {
     /// It is done: this is its record.
     Done(Box<StepRow>),
-    /// It failed for good, and whoever asked then has heard of it.
+    /// It failed for good, and that was reported.
     Failed(Box<StepRow>),
     /// It was left out.
     Skipped,
@@ -390,7 +390,7 @@ pub(crate) fn asked(found: Option<StepRow>, fresh: StepRow) -> Asked {
     let Some(found) = found else {
         return Asked::Begin(Box::new(fresh));
     };
-    // Whoever left it out did not have to know what it would have done.
+    // A step can be left out without its definition.
     if found.status != StepStatus::Skipped && found.definition_hash != fresh.definition_hash {
         return Asked::Changed;
     }

@@ -23,9 +23,8 @@ pub struct PhaseRecord {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub completed_at: Option<Timestamp>,
-    /// How long engines were at work on it, in milliseconds, by a clock that nobody sets; the time
-    /// between an engine's death and the next one's beginning is not in it, nor what the dead one
-    /// took.
+    /// How long engines were at work on it, in milliseconds, by a monotonic clock; the time between
+    /// an engine's death and the next one's beginning is not in it, nor what the dead one took.
     pub duration_ms: Option<u64>,
     /// Its steps, in the order in which they first began.
     pub steps: Vec<StepRecord>,
@@ -58,8 +57,8 @@ pub struct StepRecord {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub completed_at: Option<Timestamp>,
-    /// How long its last attempt took, in milliseconds, by a clock that nobody sets; `None` if that
-    /// was cut off.
+    /// How long its last attempt took, in milliseconds, by a monotonic clock; `None` if that was
+    /// cut off.
     pub duration_ms: Option<u64>,
     /// The named parts of its last attempt, in the order in which they first began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

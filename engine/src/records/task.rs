@@ -69,7 +69,7 @@ pub struct TaskRecord {
     pub started_at: Timestamp,
     /// When it ended.
     pub completed_at: Option<Timestamp>,
-    /// How long it took, in milliseconds, by a clock that nobody sets.
+    /// How long it took, in milliseconds, by a monotonic clock.
     pub duration_ms: Option<u64>,
 }
 

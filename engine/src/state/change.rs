@@ -67,7 +67,7 @@ pub(crate) enum Change {
         expires: Moment,
         at: Timestamp,
     },
-    /// Asks whoever has the run to cancel it.
+    /// Asks the engine that holds the run to cancel it.
     RequestCancel { run_id: RunId, at: Timestamp },
     /// A phase as it is now, only from this status; `None`: it is new.
     PutPhase {

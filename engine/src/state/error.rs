@@ -18,7 +18,7 @@ pub(crate) enum StateError {
         expected: String,
         found: String,
     },
-    /// Whoever writes has lost the run to somebody else.
+    /// The writer has lost the run to another engine.
     #[error("run {0} was taken over by another engine; nothing was written")]
     TakenOver(RunId),
     /// There is no such row.

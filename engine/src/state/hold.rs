@@ -3,7 +3,7 @@
 use crate::id::RunId;
 use crate::state::change::Change;
 
-/// The right to write for a run, as long as nobody takes the run over.
+/// The right to write for a run, until another engine takes the run over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) run_id: RunId,

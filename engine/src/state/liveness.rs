@@ -231,7 +231,7 @@ pub(crate) fn dead_engines(state_dir: &Path) -> Result<Vec<DeadEngine>, PathErro
         file.read_to_end(&mut bytes)
             .map_err(PathError::at("read", &path))?;
         if bytes.last().is_none_or(|last| *last == 0) && !is_marked(&bytes) {
-            // For those who wait for what it had. Best effort: nobody but them depends on it.
+            // For those who wait for what it held. Best effort: only they depend on it.
             let _ = file.write_all(&[0]);
         }
         // What a torn write left has no NUL at its end.

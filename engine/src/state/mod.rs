@@ -63,7 +63,7 @@ pub(crate) trait StateStore: Send {
     fn has_long_log(&self) -> bool;
 
     /// Brings everything that is durable to one place, and makes that the next commit has to wait
-    /// for one sync alone. Nothing depends on it, and nobody is waited for.
+    /// for one sync only. Nothing depends on it, and it does not wait for readers.
     fn fold(&mut self) -> Result<(), StateError>;
 
     /// A session; `None`: unknown.
@@ -127,14 +127,13 @@ pub(crate) trait StateStore: Send {
     /// The effects of a run on repositories, in the order in which they were wanted.
     fn effects(&self, run_id: &RunId) -> Result<Vec<EffectRow>, StateError>;
 
-    /// The effects that nobody has settled, of one workspace, in the order in which they were
-    /// wanted.
+    /// The unsettled effects of one workspace, in the order in which they were wanted.
     fn pending_effects(&self, workspace_id: &str) -> Result<Vec<EffectRow>, StateError>;
 
     /// The commits that a run was the first to record, in that order.
     fn commits(&self, run_id: &RunId) -> Result<Vec<CommitRecord>, StateError>;
 
-    /// A commit, by kind of repository and full id; `None`: nobody has recorded it.
+    /// A commit, by kind of repository and full id; `None`: not recorded.
     fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError>;
 
     /// Events that match, in the order in which they were written, each with its position in the

@@ -63,7 +63,7 @@ impl StateReader {
         read(store.as_deref().ok_or_else(stopped)?)
     }
 
-    /// Closes the connection. Whoever reads after that is told that the engine has stopped.
+    /// Closes the connection. A read after that fails because the engine has stopped.
     pub(crate) fn close(&self) {
         drop(self.store.lock().unwrap_or_else(|e| e.into_inner()).take());
     }

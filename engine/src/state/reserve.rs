@@ -178,7 +178,7 @@ fn is_enough(is_kept: bool, is_lent: bool, free: Option<u64>) -> bool {
     is_kept || free.is_none_or(|free| free >= needed)
 }
 
-/// How many bytes others than the system's own user may still use; `None`: nobody can tell.
+/// How many bytes others than the system's own user may still use; `None`: not known.
 fn free(state_dir: &Path) -> Option<u64> {
     let told = rustix::fs::statvfs(state_dir).ok()?;
     // A file system that has no size says so by this.
@@ -200,7 +200,7 @@ mod tests {
             (false, true, Some(2 * BYTES), true),
             // What is free is what was lent.
             (false, true, Some(2 * BYTES - 1), false),
-            // Where nothing can be told nobody is kept from work.
+            // If it is not known, work is not refused.
             (false, false, None, true),
         ] {
             assert_eq!(

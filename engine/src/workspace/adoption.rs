@@ -26,7 +26,7 @@ pub(crate) fn forgotten_by_clean_ups(
         .read_blocking(|store| told_by_clean_ups(store, "", Some(workspace)));
     match told {
         Ok(told) => Ok(told.into_keys().filter_map(|id| id.parse().ok()).collect()),
-        // Of what nobody can say nothing is removed.
+        // If it is not known, nothing is removed.
         Err(e) if e.kind() == ErrorKind::Corrupt => Ok(HashSet::new()),
         Err(e) => Err(e),
     }
@@ -139,7 +139,7 @@ pub(crate) fn adopt_unlisted(
         Err(e) => Err(e),
     };
     match adopted {
-        // Whoever is to work here meets that too, or has no need of it.
+        // Work here reports that too, or does not need it.
         Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NoSpace) => {
             tracing::warn!(error = %e.chain(), "snapshots that the log lacks are not in it yet");
             Ok(())

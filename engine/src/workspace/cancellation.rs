@@ -9,7 +9,7 @@ use crate::options::WorkspaceOptions;
 
 /// Cancels one operation: when its host does, when its time is up, and when the engine ends.
 ///
-/// Dropping it lets nobody be told any more; work that is under way is not stopped by that.
+/// After it is dropped no cancellation is forwarded; dropping it does not stop work under way.
 #[derive(Debug)]
 pub(crate) struct Cancellation {
     interrupt: Interrupt,

@@ -228,7 +228,7 @@ fn fail(
     ];
     if let Err(e) = capture::keep(parts, occasion.guarded(changes)) {
         tracing::warn!(effect = %effect.id, error = %e.chain(), "its failure is not on record");
-        // Whoever uses the workspace while the step is under way tries it again.
+        // The next use of the workspace while the step is under way tries it again.
         return error.touched_if(true);
     }
     error
@@ -269,7 +269,7 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
         let occasion = Occasion::of_leftover(run.status, step.map(|step| step.status));
         let session_id = &run.session_id;
         let look = || carry_out(parts, locked, &*backend, &effect, session_id, &occasion);
-        // A defect in the making of commits keeps nobody from all else here.
+        // A defect in making commits must not stop other work here.
         let settled = catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|panic| {
             let message = format!(
                 "an internal step failed: panicked at the commit: {}",

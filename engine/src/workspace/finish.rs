@@ -36,7 +36,7 @@ pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
         is_discarded |= recovery.discarded > 0;
     }
     if let Err(e) = tell_untold(parts, locked, is_discarded) {
-        // It keeps nobody from working here; the next engine looks again.
+        // It does not stop work here; the next engine tries again.
         tracing::warn!(error = %e.chain(), "a restore is not on record");
         parts.lock.leave_work();
     }

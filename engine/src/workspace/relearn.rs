@@ -15,7 +15,7 @@ const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can
-    /// be named. Whoever is at work in the workspace does that itself.
+    /// be named. An operation that is at work in the workspace does that itself.
     pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
         if !self.parts.state_dir.is_writable() || !workspace.store_path().exists() {
             return Ok(());
@@ -24,7 +24,7 @@ impl Core {
         let unlisted = move || holdings::unlisted(&Operation::unbounded(), &parts, &asked);
         match self.parts.blocking.run(unlisted).await? {
             Ok(unlisted) if unlisted.is_empty() => return Ok(()),
-            // Whoever needs that store meets it.
+            // The operation that needs that store reports it.
             Err(e) if e.kind() == ErrorKind::Corrupt => return Ok(()),
             unlisted => drop(unlisted?),
         }

@@ -56,7 +56,8 @@ pub(crate) fn restore(
         outcome: None,
     };
     let change = Change::BeginRestore(Box::new(begun.clone()));
-    // Whoever takes the run over settles it in this workspace, which is held from here on.
+    // An engine that takes the run over settles it in this workspace, whose lock is held from here
+    // on.
     let fence = restoring.hold.as_ref().map(Hold::fence);
     let changes = fence.into_iter().chain([change]).collect();
     parts.writer.commit_blocking(changes)?;

@@ -249,7 +249,7 @@ pub(crate) fn of_run(
             run_id,
             rollback: Box::new(document),
         }],
-        // Whoever settles the run takes it from there.
+        // Settling the run reads it from there.
         Some(_) => vec![Change::BeginRestore(Box::new(RestoreRow {
             outcome: Some(document),
             ..begun.clone()

@@ -439,7 +439,7 @@ fn open_alternate(path: &Path) -> Result<Option<GitDir>, RepositoryError> {
     let path = match fs::canonicalize(path) {
         Ok(path) => path,
         Err(e) if is_absent(&e) => return Ok(None),
-        // No file has such a name, so nobody meant one.
+        // No file can have such a name.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Ok(None),
         Err(e) => return Err(PathError::at("resolve", path)(e).into()),
     };

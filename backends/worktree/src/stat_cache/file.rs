@@ -479,7 +479,7 @@ fn append(
     Ok(Some(Extent::of(&look_at()?, extent.base_bytes)))
 }
 
-/// Writes a new file; `None` if nobody would read one so long.
+/// Writes a new file; `None` if it would be too long to be read.
 fn write_anew(
     op: &Operation,
     cache: &StatCache,

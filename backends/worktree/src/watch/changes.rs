@@ -40,25 +40,25 @@ pub(super) struct Changes {
     hole: Option<WalkReason>,
     paths: HashMap<i32, Arc<RelPath>>,
     watches: BTreeMap<Arc<RelPath>, i32>,
-    /// What has changed since it was last told.
+    /// The names that changed since `pending` was last called.
     changed: Names,
-    /// What was told, and no capture has settled yet.
+    /// The names that `pending` returned, and that no capture has settled yet.
     told: Names,
     /// Files that may change without an event.
     lasting: Names,
-    /// Why they are, as far as it is no matter of a directory's.
+    /// Why each of these files may change without an event.
     holds: Holds,
-    /// The file of the last event, if that made its name.
+    /// The file of the last event, if that event created the name.
     just_made: Option<RelPath>,
     is_settled: bool,
     /// Whether a directory was added since the last capture settled.
     has_grown: bool,
     /// Those directories, once there was a first capture.
     fresh: BTreeSet<Arc<RelPath>>,
-    /// Those that were settled, and of which nobody knows yet who holds files in them.
+    /// Settled directories that were not yet searched for open files.
     unscanned: Unscanned,
     moves: VecDeque<Move>,
-    /// Watches that nobody needs.
+    /// Watches that are no longer needed.
     unneeded: Vec<i32>,
 }
 
@@ -90,7 +90,7 @@ struct Move {
 }
 
 impl Changes {
-    /// Why nothing can be said of what has changed.
+    /// The hole: why the changes are not known.
     pub(super) fn hole(&self) -> Option<WalkReason> {
         self.hole
     }
@@ -147,7 +147,7 @@ impl Changes {
         }
     }
 
-    /// What happens at and below `path` is no longer told.
+    /// Stops watching `path` and everything below it.
     pub(super) fn forget(&mut self, path: &RelPath) {
         let below: Vec<Arc<RelPath>> = self
             .watches
@@ -168,8 +168,8 @@ impl Changes {
         self.told.clear_below(path);
     }
 
-    /// A file with several names can change without an event: it is part of every answer. Tells
-    /// whether that is news.
+    /// A file with several names can change without an event, so it is in every answer. Returns
+    /// whether the file was not known as such.
     pub(super) fn always_look_at(&mut self, directory: &RelPath, name: &[u8]) -> bool {
         if self.hole.is_some() {
             return true;
@@ -197,7 +197,8 @@ impl Changes {
         if let Some(hole) = self.hole {
             return Err(hole);
         }
-        // The capture that read these did not settle, so it may not have read all below them.
+        // The capture that read these directories did not settle, so it may not have read
+        // everything below them.
         for path in std::mem::take(&mut self.fresh) {
             self.lose(&path);
         }
@@ -211,7 +212,8 @@ impl Changes {
             }
         }
         let mut answer = answer.into_pending();
-        // The others are gone or omitted, or one above them is named, and read as a whole.
+        // The other directories are gone or omitted, or are below a directory that is read as a
+        // whole.
         answer.retain(|directory, _| self.watches(directory));
         Ok(answer)
     }
@@ -221,7 +223,7 @@ impl Changes {
         self.told = Names::default();
         let fresh = std::mem::take(&mut self.fresh);
         let has_grown = std::mem::take(&mut self.has_grown);
-        // What is fresh is not kept before the first time.
+        // Before the first settling, new directories are not in `fresh`.
         self.unscanned = match std::mem::take(&mut self.unscanned) {
             _ if has_grown && !self.is_settled => Unscanned::Many,
             Unscanned::None if fresh.is_empty() => Unscanned::None,
@@ -257,7 +259,7 @@ impl Changes {
         }
     }
 
-    /// Who holds files in the directories that were settled is known, and named.
+    /// The open files in the settled directories are known and reported.
     pub(super) fn know_holders(&mut self) {
         self.unscanned = Unscanned::None;
     }
@@ -269,7 +271,7 @@ impl Changes {
         if event.what.contains(ReadFlags::QUEUE_OVERFLOW) {
             return self.end(WalkReason::QueueOverflow);
         }
-        // One that was forgotten: where its directory is by now it will be read as a whole.
+        // A watch that was removed: wherever its directory is, it will be read as a whole.
         let Some(directory) = self.paths.get(&event.watch).cloned() else {
             return;
         };
@@ -343,10 +345,10 @@ impl Changes {
     /// Somebody made or removed the name of a file or directory.
     fn note_path(&mut self, directory: &RelPath, path: RelPath, event: &Event) {
         let is_directory = event.what.contains(ReadFlags::ISDIR);
-        // What was watched there is elsewhere or gone; what is there by now is read as a whole.
+        // The watched directory was moved or removed; what is there instead is read as a whole.
         self.forget(&path);
         if event.what.contains(ReadFlags::MOVED_FROM) {
-            // Two that are exchanged arrive before they have left.
+            // When two names are exchanged, both arrive before they leave.
             let is_exchanged = self.moves.iter().any(|m| m.to.as_ref() == Some(&path));
             let (carried, holds) = if is_exchanged {
                 (self.lasting.copy(&path), self.holds.copy(&path))
@@ -380,7 +382,7 @@ impl Changes {
                     self.lasting.put(std::mem::take(&mut moved.carried), &path);
                     self.holds.put(std::mem::take(&mut moved.holds), &path);
                 }
-                // A file that comes in by a name may be open already.
+                // A file that appears by a rename or a link may already be open.
                 None if !is_directory => {
                     self.lasting.insert(directory, path.name());
                     self.holds.come(path.clone());
@@ -393,7 +395,7 @@ impl Changes {
         }
     }
 
-    /// Forgets a directory, and has it looked at by its name.
+    /// Stops watching a directory, and reports its name as changed.
     fn lose(&mut self, path: &RelPath) {
         self.forget(path);
         match path.parent() {

@@ -11,7 +11,7 @@ struct Hold {
     /// How often it was opened and, as far as is told, not closed again; those who still have the
     /// file open that was there before are among them, as they close it by the same name.
     opens: u32,
-    /// Whether that number says nothing: somebody had it open who was not counted.
+    /// Whether the number is not reliable: a process had the file open and was not counted.
     is_doubtful: bool,
     /// Whether it was told as a file with several names.
     is_linked: bool,
@@ -42,14 +42,14 @@ impl Holds {
         self.0.entry(path).or_default().opens += 1;
     }
 
-    /// The name was made by whoever opens it with the event that follows.
+    /// The process that created the name opens it with the next event.
     pub(super) fn make(&mut self, path: &RelPath) {
         if let Some(hold) = self.0.get_mut(path) {
             hold.is_made = hold.has_come && !hold.is_doubtful && hold.opens == 0;
         }
     }
 
-    /// Answers with whether nobody can change the file unseen after this close.
+    /// Returns whether no process can change the file without an event after this close.
     pub(super) fn close(&mut self, path: &RelPath, has_written: bool) -> bool {
         let Some(hold) = self.0.get_mut(path).filter(|hold| hold.opens != 0) else {
             // It was open before its directory was watched, or two openings were told as one.
@@ -83,7 +83,7 @@ impl Holds {
         !std::mem::replace(&mut hold.is_linked, true)
     }
 
-    /// Somebody holds the file at the path who was not counted.
+    /// A process that was not counted has the file at the path open.
     pub(super) fn doubt(&mut self, path: RelPath) {
         self.0.entry(path).or_default().is_doubtful = true;
     }

@@ -250,7 +250,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Whoever does it. What cannot be done is not done.
+/// Does it if possible.
 struct Doer<'a> {
     base: &'a Path,
     holder: Holder,
@@ -304,7 +304,8 @@ impl Doer<'_> {
             Deed::LinkOutside(at) => {
                 let _ = fs::remove_file(self.outside("link"));
                 fs::hard_link(self.place(at), self.outside("link"))?;
-                // The kernel tells nobody of the link, so the file is touched by its own name too.
+                // The kernel reports no event for the link, so the file is touched by its own name
+                // too.
                 fs::write(self.place(at), "linked")
             }
             Deed::WriteOutside(n) => {

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 /// Rounds of some work that takes long, done one after the other by a thread that is there only
 /// while there is something to do.
 ///
-/// Whoever wants a round gets its number, and may wait for its end. A round that was asked for
-/// while one was under way begins after that.
+/// A request for a round returns its number, and the caller may wait for its end. A round that was
+/// asked for while one was under way begins after that.
 #[derive(Debug, Default)]
 pub(super) struct Scans {
     state: Mutex<State>,
@@ -22,7 +22,8 @@ struct State {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whoever has this does the rounds. Dropped by a panic it says that nobody does any more.
+/// The owner of this does the rounds. If a panic drops it, waiting callers learn that no more
+/// rounds follow.
 struct Turn<'a>(&'a Scans);
 
 impl Drop for Turn<'_> {
@@ -91,7 +92,7 @@ impl Scans {
             state.done = number;
             self.ended.notify_all();
         }
-        // Under the same lock as the look at what is wanted, so that nobody asks in vain.
+        // Under the same lock as the check for requests, so that no request is lost.
         state.is_running = false;
         drop(state);
         std::mem::forget(turn);
@@ -128,7 +129,7 @@ impl Scans {
         self.wait_for(wanted)
     }
 
-    /// Waits until the thread has ended. To be called when nobody asks for more.
+    /// Waits until the thread has ended. Call it only when no more rounds will be requested.
     pub(super) fn join(&self) {
         let thread = self.lock().thread.take();
         if let Some(thread) = thread {

@@ -103,7 +103,7 @@ fn what_a_pack_lost_meanwhile_is_named_and_nothing_moves() {
     story.git.write("new/a", "new\n");
     story.git.write("new/b", "newer\n");
     let intent = story.prepare();
-    // Housekeeping that has no patience with what nothing names yet.
+    // Housekeeping that removes unnamed objects at once.
     let lost = story.git.git(&["hash-object", "new/b"]);
     let object = format!(".git/objects/{}/{}", &lost[..2], &lost[2..]);
     fs::remove_file(story.path().join(object)).unwrap();
