@@ -54,7 +54,7 @@ pub struct FileStore {
     keys: Directory,
     blobs: Directory,
     staging: Directory,
-    lock_patience: Duration,
+    lock_timeout: Duration,
 }
 
 /// What the disk has for a key.
@@ -102,7 +102,7 @@ impl FileStore {
             root,
             // Longer than any publication on a disk that still works, and short enough for a
             // person who waits.
-            lock_patience: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(30),
         };
         if !is_made {
             let mut format = store.staging.stage()?;
@@ -137,13 +137,13 @@ impl FileStore {
             blobs: subdirectory(BLOBS)?,
             staging: subdirectory(STAGING)?,
             root,
-            lock_patience: Duration::ZERO,
+            lock_timeout: Duration::ZERO,
         })
     }
 
     /// Waits at most that long for another process that is changing the store; default 30 s.
-    pub fn lock_patience(mut self, patience: Duration) -> Self {
-        self.lock_patience = patience;
+    pub fn lock_timeout(mut self, lock_timeout: Duration) -> Self {
+        self.lock_timeout = lock_timeout;
         self
     }
 
@@ -154,7 +154,7 @@ impl FileStore {
 
     /// Keeps everybody else from changing the store.
     pub(crate) fn lock(&self) -> Result<StoreLock, StoreError> {
-        StoreLock::acquire(&self.root, self.lock_patience)
+        StoreLock::acquire(&self.root, self.lock_timeout)
     }
 
     pub(crate) fn blobs(&self) -> &Directory {
@@ -983,7 +983,7 @@ mod tests {
     #[test]
     fn a_store_in_use_is_busy_and_names_who_uses_it() {
         let (_directory, store) = new_store();
-        let store = store.lock_patience(Duration::ZERO);
+        let store = store.lock_timeout(Duration::ZERO);
         put(&store, "key", "old").unwrap();
         let before = view(&store);
         let lock = store.lock().unwrap();

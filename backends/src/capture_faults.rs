@@ -20,7 +20,7 @@ use crate::operation::Operation;
 use crate::snapshot::{Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::trial;
-use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
+use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT, Workspace};
 
 /// How the captures of a story are taken, and of what.
 #[derive(Clone, Copy, Debug)]
@@ -155,7 +155,7 @@ impl Ground {
 fn open(op: &Operation, path: &Path, state: &Path) -> LockedWorkspace {
     let state = StateDir::open_in(op, state).unwrap();
     let workspace = Workspace::open(path, &state).unwrap();
-    workspace.lock(op, PATIENCE_OF_TESTS).unwrap()
+    workspace.lock(op, TEST_LOCK_TIMEOUT).unwrap()
 }
 
 impl Stage<'_> {

@@ -17,7 +17,7 @@ use crate::purge::{FoundContents, Proof, PurgeError, PurgeTarget};
 use crate::restore::{RestoreGoal, SkipReason};
 use crate::snapshot::{Label, Snapshot};
 use crate::trial;
-use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
+use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT, Workspace};
 
 const SECRET: &[u8] = b"a secret of a length that nothing else has";
 
@@ -47,7 +47,7 @@ impl Stage {
         let state_dir = StateDir::open(state.path().join("state")).unwrap();
         let workspace = Workspace::open(&repository.path, &state_dir).unwrap();
         let mut workspace = workspace
-            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
         let first = backend

@@ -27,7 +27,7 @@ use crate::retain::RetainContent;
 use crate::snapshot::{Label, Snapshot};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
-use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
+use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT, Workspace};
 use crate::worktree::journal;
 
 /// What is captured, and how.
@@ -197,7 +197,7 @@ fn locked(path: &Path, state: &Path) -> LockedWorkspace {
     let state = StateDir::open(state).unwrap();
     let workspace = Workspace::open(path, &state).unwrap();
     workspace
-        .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+        .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
         .unwrap()
 }
 

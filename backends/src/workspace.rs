@@ -416,14 +416,18 @@ impl Workspace {
         self.kept_open.get()
     }
 
-    /// Waits for the lock, at most for `patience`; [`LockError::Busy`] names who holds it.
+    /// Waits for the lock, at most for `lock_timeout`; [`LockError::Busy`] names who holds it.
     ///
     /// The first lock makes the store's directory.
-    pub fn lock(self, op: &Operation, patience: Duration) -> Result<LockedWorkspace, LockError> {
+    pub fn lock(
+        self,
+        op: &Operation,
+        lock_timeout: Duration,
+    ) -> Result<LockedWorkspace, LockError> {
         make_private(op, &self.store_path)?;
         registry::record(op, &self)?;
         let what = format!("the workspace {}", printable(&self.disk_path));
-        let lock = LockFile::acquire(op, &self.store_path.join("lock"), &what, patience)?;
+        let lock = LockFile::acquire(op, &self.store_path.join("lock"), &what, lock_timeout)?;
         Ok(LockedWorkspace {
             workspace: self,
             lock: Arc::new(lock),
@@ -736,7 +740,7 @@ mod registry {
 /// How long a test waits for its own lock: a program that another test of its process is about to
 /// start has it for a moment.
 #[cfg(test)]
-pub(crate) const PATIENCE_OF_TESTS: Duration = Duration::from_secs(60);
+pub(crate) const TEST_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -757,7 +761,7 @@ mod tests {
         let id = workspace.id().to_owned();
         drop(
             workspace
-                .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+                .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
                 .unwrap(),
         );
         fs::remove_dir(&path).unwrap();
@@ -820,7 +824,7 @@ mod tests {
         assert_eq!(known.id(), id);
         assert!(known.is_gone());
         let mut locked = known
-            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         assert!(!path.exists(), "a lock makes nothing");
         assert!(locked.make_again(&Operation::unbounded()).unwrap());
@@ -870,7 +874,7 @@ mod tests {
         let above = path.parent().unwrap();
         let mut locked = Workspace::open_known(&path, &state)
             .unwrap()
-            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         let moved = base.path().join("moved");
         fs::rename(above, &moved).unwrap();

@@ -46,7 +46,7 @@ use crate::step::answering;
 use crate::upkeep::recovery;
 
 /// How long to wait, at a shutdown, for what was cancelled.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(60);
+const CANCEL_GRACE: Duration = Duration::from_secs(60);
 
 /// An engine, which runs work between snapshots. Cheap to clone.
 ///
@@ -167,8 +167,8 @@ impl Engine {
         if !is_done {
             core.parts.live_runs.stop_all();
             core.stopping.cancel();
-            let patience = tokio::time::timeout(CANCEL_PATIENCE, core.tasks.wait());
-            is_done = patience.await.is_ok();
+            let finished = tokio::time::timeout(CANCEL_GRACE, core.tasks.wait());
+            is_done = finished.await.is_ok();
         }
         core.supervisor.stop(None);
         core.parts.stopped.cancelled().await;

@@ -359,10 +359,10 @@ fn process_in(file: &Path) -> OwnedFd {
 
 /// Whether the process ends until `deadline`.
 fn ends_until(process: &OwnedFd, deadline: Instant) -> bool {
-    let patience = deadline.saturating_duration_since(Instant::now());
-    let patience = Timespec::try_from(patience).unwrap();
+    let timeout = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(timeout).unwrap();
     let mut ended = [PollFd::new(process, PollFlags::IN)];
-    rustix::event::poll(&mut ended, Some(&patience)).unwrap() == 1
+    rustix::event::poll(&mut ended, Some(&timeout)).unwrap() == 1
 }
 
 /// A script whose processes leave it in every way that there is, and note their ids below

@@ -674,9 +674,9 @@ impl Looks {
         let mut told = inotify::Reader::new(&self.0, &mut buffer);
         for _ in 0..times {
             if told.is_buffer_empty() {
-                let patience = Timespec::try_from(Duration::from_secs(60)).unwrap();
+                let timeout = Timespec::try_from(Duration::from_secs(60)).unwrap();
                 let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
-                assert_eq!(poll(&mut ready, Some(&patience)), Ok(1), "nobody looks");
+                assert_eq!(poll(&mut ready, Some(&timeout)), Ok(1), "nobody looks");
             }
             told.next().unwrap();
         }

@@ -22,11 +22,15 @@ pub(crate) struct StoreLock {
 impl StoreLock {
     pub(crate) const FILE: &str = "lock";
 
-    /// Waits at most `patience`.
-    pub(crate) fn acquire(root: &Directory, patience: Duration) -> Result<Self, StoreError> {
+    /// Waits at most `lock_timeout`.
+    pub(crate) fn acquire(root: &Directory, lock_timeout: Duration) -> Result<Self, StoreError> {
         // Opened anew each time, so that two threads exclude each other too.
         let mut file = root.lock_file(Self::FILE)?;
-        let is_ours = lock::lock_within(&Operation::unbounded(), &file, Deadline::after(patience));
+        let is_ours = lock::lock_within(
+            &Operation::unbounded(),
+            &file,
+            Deadline::after(lock_timeout),
+        );
         if !is_ours.map_err(PathError::at("lock", root.path_of(Self::FILE)))? {
             return Err(StoreError::Busy {
                 path: root.disk_path().to_owned(),

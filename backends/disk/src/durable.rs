@@ -21,7 +21,7 @@ use crate::quota::Reserved;
 use stillframe_model::error::{PathError, printable};
 use stillframe_model::store_error::StoreError;
 
-/// So much is written between two looks at whether it is still wanted.
+/// This many bytes are written between two checks for a cancellation.
 pub const WRITTEN_AT_ONCE: usize = 4 << 20;
 
 /// How the names of staged files of the store begin.
@@ -51,7 +51,7 @@ impl StagedFile {
     /// Makes an empty file in `directory`, under a name that begins with `prefix`.
     pub fn create(op: &Operation, directory: &Path, prefix: &str) -> Result<Self, PathError> {
         let mut builder = tempfile::Builder::new();
-        wanted(op)
+        check(op)
             .and_then(|()| op.effect(Effect::Stage(directory)))
             .and_then(|()| builder.prefix(prefix).tempfile_in(directory))
             .map(|file| Self {
@@ -110,14 +110,13 @@ impl StagedFile {
         })
     }
 
-    /// Makes its bytes survive a power cut. Of a large file that is waited for only as long as it
-    /// is wanted.
+    /// Makes its bytes survive a power cut. With a large file, a cancellation ends the wait.
     pub fn sync(&self) -> Result<(), PathError> {
         let sync = || match self.as_file().metadata()?.len() >= LONG_SYNC_BYTES {
-            true => while_wanted(&self.op, self.as_file(), |file| file.sync_all()),
+            true => unless_cancelled(&self.op, self.as_file(), |file| file.sync_all()),
             false => self.as_file().sync_all(),
         };
-        wanted(&self.op)
+        check(&self.op)
             .and_then(|()| self.op.effect(Effect::Sync(self.path())))
             .and_then(|()| sync())
             .map_err(PathError::at("sync", self.path()))
@@ -165,7 +164,7 @@ impl StagedFile {
         operation: &'static str,
         change: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), PathError> {
-        wanted(&self.op)
+        check(&self.op)
             .and_then(|()| self.op.effect(Effect::Write(self.path())))
             .and_then(|()| change(self.as_file()))
             .map_err(PathError::at(operation, self.path()))
@@ -175,7 +174,7 @@ impl StagedFile {
 /// Appends; errors do not name the path.
 impl Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        wanted(&self.op)?;
+        check(&self.op)?;
         self.op.effect(Effect::Write(self.path()))?;
         let file = self.file.as_file_mut();
         let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
@@ -228,7 +227,7 @@ pub fn stage_link(
     let linked = tempfile::Builder::new()
         .prefix(prefix)
         .make_in(directory, |path| {
-            wanted(op)?;
+            check(op)?;
             if reserved.is_limited() {
                 let found = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 reserved.linked(found.st_size.unsigned_abs())?;
@@ -391,41 +390,46 @@ pub fn sync_above(op: &Operation, directory: &Path) -> Result<(), PathError> {
         .try_for_each(|above| sync_directory(op, above))
 }
 
-/// Makes everything on the file system of `directory` survive a power cut. That is waited for only
-/// as long as it is wanted.
+/// Makes everything on the file system of `directory` survive a power cut. A cancellation ends the
+/// wait.
 pub fn sync_file_system(op: &Operation, directory: &Path) -> Result<(), PathError> {
     let sync = |file: &File| Ok(rustix::fs::syncfs(file.as_fd())?);
     op.effect(Effect::SyncFileSystem(directory))
-        .and_then(|()| while_wanted(op, &File::open(directory)?, sync))
+        .and_then(|()| unless_cancelled(op, &File::open(directory)?, sync))
         .map_err(PathError::at("sync the file system of", directory))
 }
 
-/// Fails if the work that asks for it should stop.
-fn wanted(op: &Operation) -> io::Result<()> {
+/// Fails if the operation was cancelled.
+fn check(op: &Operation) -> io::Result<()> {
     Ok(op.check()?)
 }
 
-/// To sync less than this takes no longer than to begin a thread that waits for it.
+/// Syncing less than this takes no longer than starting a thread that waits for the sync.
 const LONG_SYNC_BYTES: u64 = 8 << 20;
 
-/// How often it is asked whether a sync is still wanted.
-const SYNC_PATIENCE: Duration = Duration::from_millis(10);
+/// How often a waiting sync checks for a cancellation.
+const CHECK_SYNC_EVERY: Duration = Duration::from_millis(10);
 
-/// So many syncs that nobody waits for any more may be under way; further ones are waited for to
-/// their end, so that a disk that does not answer does not take all threads.
+/// The most cancelled syncs that may still be under way. Further syncs are waited for to their end,
+/// so that a disk that does not answer does not use up all threads.
 const MAX_LEFT_SYNCS: usize = 8;
 
 static LEFT_SYNCS: AtomicUsize = AtomicUsize::new(0);
 
-/// Does `sync`, which the kernel lets nobody break off, on a thread of its own, and stops waiting
-/// for it once the work should stop. The thread ends when the kernel is done.
-fn while_wanted(op: &Operation, file: &File, sync: fn(&File) -> io::Result<()>) -> io::Result<()> {
+/// Does `sync`, which the kernel cannot interrupt, on a separate thread, and stops waiting for it
+/// when the operation is cancelled. The thread ends when the kernel is done.
+fn unless_cancelled(
+    op: &Operation,
+    file: &File,
+    sync: fn(&File) -> io::Result<()>,
+) -> io::Result<()> {
     if !op.may_be_cancelled() || LEFT_SYNCS.load(Ordering::Relaxed) >= MAX_LEFT_SYNCS {
         return sync(file);
     }
     let (done, is_done) = mpsc::sync_channel(1);
     let own = file.try_clone()?;
-    // Set by who comes first: the kernel, or who does not wait any more. Who comes second knows.
+    // Set by whichever comes first: the end of the sync, or the cancellation. The second one sees
+    // it.
     let is_settled = Arc::new(AtomicBool::new(false));
     let of_helper = Arc::clone(&is_settled);
     let helper = std::thread::Builder::new().spawn(move || {
@@ -440,7 +444,7 @@ fn while_wanted(op: &Operation, file: &File, sync: fn(&File) -> io::Result<()>) 
         return sync(file);
     }
     loop {
-        match is_done.recv_timeout(SYNC_PATIENCE) {
+        match is_done.recv_timeout(CHECK_SYNC_EVERY) {
             Ok(synced) => return synced,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("it panicked")),
@@ -624,7 +628,7 @@ mod tests {
         let soon = Interrupt::after(Duration::from_millis(1));
         let told = Operation::unbounded().cancelled_by(&soon);
         for _ in 0..MAX_LEFT_SYNCS {
-            let error = while_wanted(&told, &file, slow).unwrap_err();
+            let error = unless_cancelled(&told, &file, slow).unwrap_err();
             assert!(
                 stillframe_model::interrupted::Interrupted::in_io(&error).is_some(),
                 "{error}"
@@ -637,6 +641,6 @@ mod tests {
             std::thread::yield_now();
         }
         let never = Operation::unbounded().cancelled_by(&Interrupt::never());
-        while_wanted(&never, &file, slow).unwrap();
+        unless_cancelled(&never, &file, slow).unwrap();
     }
 }

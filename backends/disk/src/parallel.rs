@@ -313,7 +313,7 @@ pub fn sort<T: Ord + Send>(
     sort_by(op, cores(), items, at_least)
 }
 
-/// So many items are sorted between two looks at whether that is still wanted.
+/// This many items are sorted between two checks for a cancellation.
 const SORTED_AT_ONCE: usize = 100_000;
 
 fn sort_by<T: Ord + Send>(

@@ -24,8 +24,8 @@ const MAX_IN_PLACE: usize = if cfg!(any(test, feature = "testing")) {
     512
 };
 
-/// How often it is asked whether to wait is still wanted.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// How often a waiting operation checks for a cancellation.
+const CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// How many threads remove something in which store.
 static REMOVALS: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
@@ -116,7 +116,7 @@ pub fn wait_for(op: &Operation, store: &Path) -> Result<(), Interrupted> {
     let mut removals = removals();
     while removals.contains_key(store) {
         op.check()?;
-        let waited = REMOVED.wait_timeout(removals, PATIENCE);
+        let waited = REMOVED.wait_timeout(removals, CHECK_EVERY);
         (removals, _) = waited.unwrap_or_else(PoisonError::into_inner);
     }
     Ok(())

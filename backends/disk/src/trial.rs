@@ -3,8 +3,7 @@
 use crate::faults::{Calls, Done, Fault, Witness};
 use crate::operation::Operation;
 
-/// Does `work` in an operation with a fault, and answers with how many calls it wanted to make as
-/// well.
+/// Does `work` in an operation with a fault, and returns how many calls it tried to make as well.
 pub fn with<T>(fault: Fault, work: impl FnOnce(&Operation) -> T) -> (T, u64) {
     let (answer, witness) = seen_by(Witness::of(fault), work);
     (answer, witness.count())

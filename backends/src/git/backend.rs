@@ -35,7 +35,7 @@ use crate::git::object_id::sha1;
 use crate::git::renames;
 use crate::git::repository::OperationFiles;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
-use crate::git::rollback::{FoundRepository, PATIENCE, staging_digest};
+use crate::git::rollback::{FoundRepository, LOCK_TIMEOUT, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
 use crate::git::store::{Proven, Store, StoreSlot, purged_objects};
@@ -1138,7 +1138,7 @@ impl Repository for GitBackend {
             intent,
             commit::Aim::Make,
             &environment,
-            PATIENCE,
+            LOCK_TIMEOUT,
         )
     }
 
@@ -1155,7 +1155,7 @@ impl Repository for GitBackend {
             intent,
             commit::Aim::Adopt,
             &environment,
-            PATIENCE,
+            LOCK_TIMEOUT,
         )
     }
 

@@ -71,7 +71,7 @@ use crate::worktree::journal;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
 /// that stays is what a killed git left.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most that is read of an index: some ten million paths.
 const MAX_INDEX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
@@ -110,7 +110,7 @@ pub(crate) struct Request<'a> {
     pub(crate) index_bytes: &'a dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     /// For the reflog.
     pub(crate) now: Timestamp,
-    pub(crate) patience: Duration,
+    pub(crate) lock_timeout: Duration,
 }
 
 /// What is put back of the repository once the files are. It is kept in the journal.
@@ -223,8 +223,8 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
         Decision::Kept(problem) => return Ok(Prepared::nothing(problem)),
         Decision::Goes { operation, notes } => (operation, notes),
     };
-    let lock = lock_repository(op, request.state, &found.common_dir, request.patience)?;
-    let deadline = Deadline::after(request.patience);
+    let lock = lock_repository(op, request.state, &found.common_dir, request.lock_timeout)?;
+    let deadline = Deadline::after(request.lock_timeout);
     let (history, unread) = kept_history(request);
     let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
@@ -295,7 +295,7 @@ pub(crate) fn carry_out(
     plan: &RepositoryPlan,
     staged: impl FnOnce() -> Result<Vec<u8>, PathError>,
     is_recovery: bool,
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let mut problems = plan.notes.clone();
@@ -303,7 +303,7 @@ pub(crate) fn carry_out(
         let hand = Hand {
             plan,
             is_recovery,
-            patience,
+            lock_timeout,
         };
         if let Err(error) = hand.carry_out(op, staged, &mut outcome.safety_tag) {
             problems.push(error.problem("not everything was put back"));
@@ -321,7 +321,7 @@ pub(crate) fn lock_repository(
     op: &Operation,
     state: &StateDir,
     common_dir: &Path,
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Result<LockFile, RestoreError> {
     let meta = std::fs::metadata(common_dir).map_err(prepare_error("look at", common_dir))?;
     let directory = state.path().join("repositories");
@@ -332,7 +332,7 @@ pub(crate) fn lock_repository(
         op,
         &directory.join(name),
         &what,
-        patience,
+        lock_timeout,
     )?)
 }
 

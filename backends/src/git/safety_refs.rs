@@ -10,7 +10,7 @@ use super::ObjectId;
 use super::put_error::PutError;
 use super::repository::{Probe, RepositoryError, UserRepository, probe};
 use super::rollback::safety::{DIRECTORY, EARLIER_DIRECTORY, Earlier, SafetyRefs, is_earlier};
-use super::rollback::{self, PATIENCE};
+use super::rollback::{self, LOCK_TIMEOUT};
 use super::store::Store;
 use crate::error::chain;
 use crate::lock::LockFile;
@@ -182,10 +182,10 @@ fn open(
         return Ok(None);
     };
     let common_dir = repository.common_dir();
-    let locked = rollback::lock_repository(op, workspace.state(), common_dir, PATIENCE);
+    let locked = rollback::lock_repository(op, workspace.state(), common_dir, LOCK_TIMEOUT);
     let lock = locked
         .map_err(|error: RestoreError| RepositoryProblem::new(error.kind(), chain(&error)))?;
-    let refs = SafetyRefs::open(common_dir, PATIENCE)
+    let refs = SafetyRefs::open(common_dir, LOCK_TIMEOUT)
         .map_err(|error| error.problem("the refs cannot be opened"))?;
     Ok(Some((refs, lock)))
 }

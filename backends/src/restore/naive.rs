@@ -32,7 +32,7 @@ use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 use crate::tree::{Change, ContentId, Entry, EntryKind, Modes, RECORDED_BITS};
-use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir, Workspace};
+use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT, Workspace};
 use crate::worktree::journal::Seen;
 use crate::worktree::stat_cache::EntryStat;
 
@@ -150,7 +150,7 @@ impl Stage {
         let state = StateDir::open(state).unwrap();
         let workspace = Workspace::open(&directory, &state)
             .unwrap()
-            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         Self {
             temporary: None,
@@ -181,7 +181,7 @@ impl Stage {
         drop(workspace);
         let workspace = Workspace::open(&directory, &state)
             .unwrap()
-            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         Self {
             temporary,

@@ -414,8 +414,13 @@ pub(crate) fn recover(
                 .as_ref()
                 .filter(|plan| !plan.is_empty() && plan.common_dir().exists())
                 .map(|plan| {
-                    let patience = rollback::PATIENCE;
-                    rollback::lock_repository(op, workspace.state(), &plan.common_dir(), patience)
+                    let lock_timeout = rollback::LOCK_TIMEOUT;
+                    rollback::lock_repository(
+                        op,
+                        workspace.state(),
+                        &plan.common_dir(),
+                        lock_timeout,
+                    )
                 })
                 .transpose()?;
             let guard = staging.guard.clone();
@@ -737,7 +742,7 @@ fn put_repository_back(
         return rollback::Outcome::default();
     };
     let staged = || committed.index();
-    rollback::carry_out(op, plan, staged, is_recovery, rollback::PATIENCE)
+    rollback::carry_out(op, plan, staged, is_recovery, rollback::LOCK_TIMEOUT)
 }
 
 /// Checks what is asked for of the repository, before anything is done.
@@ -786,7 +791,7 @@ fn prepare_repository<B: Restorable>(
             keeps_edits,
             index_bytes: &|blob| backend.index_bytes(op, workspace, blob),
             now: options.guard.captured_at,
-            patience: rollback::PATIENCE,
+            lock_timeout: rollback::LOCK_TIMEOUT,
         },
     )
     .map(Some)

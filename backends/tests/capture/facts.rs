@@ -11,7 +11,7 @@ use stillframe_backends::{
 };
 
 use crate::ground::{
-    Ground, PATIENCE, Taker, in_another_process, omissions, options, other_process,
+    Ground, LOCK_TIMEOUT, Taker, in_another_process, omissions, options, other_process,
 };
 
 #[test]
@@ -283,7 +283,9 @@ fn inherited_variables_of_gits_have_no_effect() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Strategy::Auto).unwrap().backend;
-        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let workspace = workspace
+            .lock(&Operation::unbounded(), LOCK_TIMEOUT)
+            .unwrap();
         let snapshot = backend
             .snapshot(&Operation::unbounded(), &workspace, &options())
             .unwrap();

@@ -208,7 +208,9 @@ impl Ground {
         let state = StateDir::open(self.beside(state)).unwrap();
         let workspace = Workspace::open(root, &state).unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
-        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let workspace = workspace
+            .lock(&Operation::unbounded(), LOCK_TIMEOUT)
+            .unwrap();
         Taker { workspace, backend }
     }
 
@@ -384,7 +386,7 @@ impl Ground {
 
 /// How long a test waits for its own lock: a program that another test of this process is about to
 /// start holds it for a moment.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A locked workspace with its backend.
 pub(crate) struct Taker {

@@ -10,7 +10,7 @@ use stillframe_backends::{
     ErrorKind, Interrupt, Operation, SnapshotError, StateDir, Strategy, Workspace, detect,
 };
 
-use crate::ground::{Ground, PATIENCE, in_another_process, omissions, options, other_process};
+use crate::ground::{Ground, LOCK_TIMEOUT, in_another_process, omissions, options, other_process};
 use crate::must_run::{Capability, skipped};
 
 /// Runs the rest of a test as a user whom permissions bind. True in the process that may go on,
@@ -115,7 +115,7 @@ fn too_few_descriptors_fail_a_capture_and_never_shrink_it() {
         let workspace = Workspace::open(&root, &state).unwrap();
         let text = match detect(&workspace, Strategy::Auto) {
             Err(error) => format!("{:?}", error.kind()),
-            Ok(found) => match workspace.lock(&Operation::unbounded(), PATIENCE) {
+            Ok(found) => match workspace.lock(&Operation::unbounded(), LOCK_TIMEOUT) {
                 Err(error) => format!("{:?}", error.kind()),
                 Ok(workspace) => {
                     match found
@@ -238,7 +238,9 @@ fn what_is_mounted_inside_is_named_and_not_entered() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Strategy::Auto).unwrap().backend;
-        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let workspace = workspace
+            .lock(&Operation::unbounded(), LOCK_TIMEOUT)
+            .unwrap();
         let snapshot = backend
             .snapshot(&Operation::unbounded(), &workspace, &options())
             .unwrap();

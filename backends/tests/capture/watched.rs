@@ -13,7 +13,7 @@ use stillframe_backends::{
 };
 
 use crate::ground::{
-    Ground, PATIENCE, Taker, in_another_process, omissions, options, other_process,
+    Ground, LOCK_TIMEOUT, Taker, in_another_process, omissions, options, other_process,
 };
 use crate::holder::Holder;
 use crate::must_run::{Capability, skipped};
@@ -516,7 +516,7 @@ fn a_capture_by_somebody_else_is_a_reason_to_look_everywhere() {
         let handle = taker.workspace.unlock();
         ground.write("README", format!("seen by another handle first, {state}\n"));
         ground.taker_at(&ground.root, state, kind).snapshot();
-        let workspace = handle.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let workspace = handle.lock(&Operation::unbounded(), LOCK_TIMEOUT).unwrap();
         let taker = Taker { workspace, backend };
         let snapshot = watched(&taker);
         assert_eq!(snapshot.metadata.search, walked(WalkReason::CacheReplaced));
@@ -571,7 +571,7 @@ fn a_handle_outlives_what_another_one_collects() {
             .unwrap();
         drop(other);
 
-        let workspace = handle.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let workspace = handle.lock(&Operation::unbounded(), LOCK_TIMEOUT).unwrap();
         let taker = Taker { workspace, backend };
         ground.write("only/here", "in a snapshot that is forgotten\n");
         let again = watched(&taker);
@@ -595,7 +595,9 @@ fn where_too_many_directories_are_watched_already_everything_is_looked_at() {
         let state = StateDir::open(root.parent().unwrap().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, Kind::Auto).unwrap().backend;
-        let workspace = workspace.lock(&Operation::unbounded(), PATIENCE).unwrap();
+        let workspace = workspace
+            .lock(&Operation::unbounded(), LOCK_TIMEOUT)
+            .unwrap();
         let taker = Taker { workspace, backend };
         watched(&taker);
         for _ in 0..2 {

@@ -78,9 +78,9 @@ impl Clock {
         if newest < looked_ns || newest > self.started_ns || self.granularity_ns != 0 {
             return false;
         }
-        let patience = Instant::now() + Self::MAX_TICK;
+        let deadline = Instant::now() + Self::MAX_TICK;
         while newest >= self.now_ns() {
-            if Instant::now() >= patience || op.check().is_err() {
+            if Instant::now() >= deadline || op.check().is_err() {
                 return false;
             }
             std::thread::sleep(Duration::from_micros(500));

@@ -435,10 +435,10 @@ impl Shared {
     /// Looks for files that were opened before their directory was watched, and still are. Answers
     /// with whether all was looked at: with a hole nothing is needed.
     fn find_holders(&self, is_first: bool) -> bool {
-        let is_wanted = || self.inotify().is_some();
+        let is_needed = || self.inotify().is_some();
         let device = lock(&self.mounts).device();
         let look = || {
-            let mut found = held(&self.disk_path, device, &is_wanted)?;
+            let mut found = held(&self.disk_path, device, &is_needed)?;
             let known = lock(&self.held);
             found.retain(|inode, _| !known.contains_key(inode));
             Some(found)

@@ -29,7 +29,7 @@ use on_record::{STEPS, has_steps, kept_steps};
 use runner::StepRunner;
 
 /// How long `cancel` waits for a run of another process to end.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+const CANCEL_GRACE: Duration = Duration::from_secs(10);
 
 /// How often it looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -148,7 +148,7 @@ pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     let began = Instant::now();
     let record = loop {
         let record = tools.engine.find_run(id.as_str()).await?;
-        if record.status.is_terminal() || began.elapsed() > CANCEL_PATIENCE {
+        if record.status.is_terminal() || began.elapsed() > CANCEL_GRACE {
             break record;
         }
         tokio::time::sleep(LOOK_EVERY).await;

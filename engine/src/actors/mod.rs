@@ -53,7 +53,7 @@ use self::state_writer::StateWriter;
 const OVER: &str = "it is over";
 
 /// How long the children of an actor may take to stop with it.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a child.
 async fn spawn<A: Actor>(

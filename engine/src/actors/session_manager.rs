@@ -7,7 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, ActorStatus, SupervisionEvent}
 use stillframe_backends::ErrorKind;
 
 use super::run::{RunActor, RunArguments, RunMessage, Work};
-use super::{OVER, Parts, Reply, STOP_PATIENCE, Ticket, spawn};
+use super::{OVER, Parts, Reply, STOP_TIMEOUT, Ticket, spawn};
 use crate::error::Error;
 use crate::events::data::{SessionMoved, data};
 use crate::id::{EventId, RunId, SessionId};
@@ -293,7 +293,7 @@ impl Actor for SessionManagerActor {
         _state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         // It would kill its children otherwise.
-        myself.drain_children_and_wait(Some(STOP_PATIENCE)).await;
+        myself.drain_children_and_wait(Some(STOP_TIMEOUT)).await;
         Ok(())
     }
 }

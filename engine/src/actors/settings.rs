@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) progress: Option<Arc<dyn Fn(Progress) + Send + Sync>>,
     pub(crate) clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub(crate) max_operations: usize,
-    pub(crate) lock_patience: Duration,
+    pub(crate) lock_timeout: Duration,
     pub(crate) shutdown_grace: Duration,
     pub(crate) borrow: BorrowMode,
     pub(crate) max_store_bytes: u64,

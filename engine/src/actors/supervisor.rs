@@ -12,7 +12,7 @@ use super::artifact_store::{ArtifactStoreActor, ArtifactStoreArguments, Artifact
 use super::session_manager::{SessionManagerActor, SessionMessage};
 use super::state_writer::{LogOnDemand, StateWriter, StateWriterActor, StateWriterArguments};
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
-use super::{OVER, Parts, Reply, STOP_PATIENCE, spawn};
+use super::{OVER, Parts, Reply, STOP_TIMEOUT, spawn};
 use crate::error::Error;
 use crate::events::notifier::Notifier;
 use crate::id::SessionId;
@@ -276,7 +276,7 @@ impl Actor for SupervisorActor {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         // A stopping supervisor would kill its children, and the state writer has a queue.
-        myself.drain_children_and_wait(Some(STOP_PATIENCE)).await;
+        myself.drain_children_and_wait(Some(STOP_TIMEOUT)).await;
         state.parts.stopped.cancel();
         Ok(())
     }
@@ -323,7 +323,7 @@ mod tests {
             std::fs::create_dir(scratch.path().join("workspace")).unwrap();
             let options = options
                 .state_dir(scratch.path().join("state"))
-                .lock_patience(Duration::from_secs(30))
+                .lock_timeout(Duration::from_secs(30))
                 .backend(Arc::new(CopyingBackend));
             let engine = Engine::start(options.clone()).await.unwrap();
             let session = engine.session("s").await.unwrap();
@@ -559,8 +559,8 @@ mod tests {
         let work = |job: Box<dyn FnOnce() + Send>| {
             let (core, workspace) = (host.core().clone(), workspace.clone());
             tokio::spawn(async move {
-                let patience = Duration::from_secs(30);
-                turn::work(&core, &workspace, "a test", patience, move |_| {
+                let lock_timeout = Duration::from_secs(30);
+                turn::work(&core, &workspace, "a test", lock_timeout, move |_| {
                     job();
                     Ok(())
                 })

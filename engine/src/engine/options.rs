@@ -37,7 +37,7 @@ pub struct EngineOptions {
     /// How many of them may occupy a thread at once; others wait. Default: 8.
     pub max_blocking: usize,
     /// How long to wait for a workspace that somebody else uses, before `Busy`. Default: 10 s.
-    pub lock_patience: Duration,
+    pub lock_timeout: Duration,
     /// How long [`Engine::shutdown`](crate::Engine::shutdown) waits for what is under way before
     /// it cancels it. Default: 10 s.
     pub shutdown_grace: Duration,
@@ -94,7 +94,7 @@ impl Default for EngineOptions {
             clock: Arc::new(Timestamp::now),
             max_operations: 64,
             max_blocking: 8,
-            lock_patience: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
             borrow: BorrowMode::HardLink,
             max_store_bytes: 0,
@@ -115,7 +115,7 @@ impl fmt::Debug for EngineOptions {
             .field("backend", &self.backend.as_ref().map(|b| b.kind()))
             .field("max_operations", &self.max_operations)
             .field("max_blocking", &self.max_blocking)
-            .field("lock_patience", &self.lock_patience)
+            .field("lock_timeout", &self.lock_timeout)
             .field("shutdown_grace", &self.shutdown_grace)
             .field("borrow", &self.borrow)
             .field("max_store_bytes", &self.max_store_bytes)
@@ -135,7 +135,7 @@ impl EngineOptions {
         artifact_store: Arc<dyn ArtifactStore>,
         max_operations: usize,
         max_blocking: usize,
-        lock_patience: Duration,
+        lock_timeout: Duration,
         shutdown_grace: Duration,
         max_store_bytes: u64,
         hot_wait: Duration,
@@ -179,7 +179,7 @@ impl EngineOptions {
             progress: self.progress.clone(),
             clock: self.clock.clone(),
             max_operations: self.max_operations,
-            lock_patience: self.lock_patience,
+            lock_timeout: self.lock_timeout,
             shutdown_grace: self.shutdown_grace,
             borrow: self.borrow,
             max_store_bytes: self.max_store_bytes,

@@ -39,7 +39,7 @@ impl Engine {
                 let cancel = Cancellation::of(&core, &opened.options);
                 let is_writable = core.parts.state_dir.is_writable();
                 let adopted = match is_writable {
-                    true => adopt(&core, &opened, core.parts.settings.lock_patience).await,
+                    true => adopt(&core, &opened, core.parts.settings.lock_timeout).await,
                     false => Ok(()),
                 };
                 match adopted {
@@ -55,9 +55,9 @@ impl Engine {
                     // A clean-up that went on meanwhile looks like damage. Nobody is at work beside
                     // this.
                     let lock = opened.workspace.clone();
-                    let patience = core.parts.settings.lock_patience;
+                    let lock_timeout = core.parts.settings.lock_timeout;
                     let prove_alone = move || {
-                        let _locked = lock.lock(&Operation::unbounded(), patience)?;
+                        let _locked = lock.lock(&Operation::unbounded(), lock_timeout)?;
                         prove()
                     };
                     found = core.parts.blocking.run(prove_alone).await?;
@@ -355,15 +355,22 @@ async fn why(
     let cancel = Cancellation::of(core, &opened.options);
     let op = cancel.operation();
     let Some(text) = snapshot else {
-        let patience = parts.settings.lock_patience;
+        let lock_timeout = parts.settings.lock_timeout;
         let what = "a question";
-        return turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-            let backend = opened.detect(&parts)?;
-            let session_id = SessionId::of_workspace(locked.id());
-            let label = stillframe_backends::Label::MANUAL;
-            let options = opened.snapshot_options(&parts, label, &session_id, None);
-            Ok(backend.why(&op, locked, &path, &options)?)
-        })
+        return turn::cancellable(
+            core,
+            &workspace,
+            what,
+            lock_timeout,
+            &cancel,
+            move |locked| {
+                let backend = opened.detect(&parts)?;
+                let session_id = SessionId::of_workspace(locked.id());
+                let label = stillframe_backends::Label::MANUAL;
+                let options = opened.snapshot_options(&parts, label, &session_id, None);
+                Ok(backend.why(&op, locked, &path, &options)?)
+            },
+        )
         .await;
     };
     core.parts
@@ -379,7 +386,7 @@ async fn why(
 }
 
 /// Gives a row to every snapshot of a workspace that the log does not know of.
-async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), Error> {
+async fn adopt(core: &Core, opened: &Opened, lock_timeout: Duration) -> Result<(), Error> {
     let parts = core.parts.clone();
     let work = move |locked: &mut stillframe_backends::LockedWorkspace| {
         adoption::adopt(
@@ -389,5 +396,5 @@ async fn adopt(core: &Core, opened: &Opened, patience: Duration) -> Result<(), E
             adoption::Untold::Tell,
         )
     };
-    turn::work(core, &opened.workspace, "recovery", patience, work).await
+    turn::work(core, &opened.workspace, "recovery", lock_timeout, work).await
 }

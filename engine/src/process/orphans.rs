@@ -15,8 +15,8 @@ use crate::process::stat::ProcessStat;
 /// takes up a process id until then.
 pub(crate) const REAP_EVERY: Duration = Duration::from_secs(10);
 
-/// How long those are pursued that start others faster than they are killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long processes are killed again that start others faster than they are killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lets every process that a command starts, directly or not, become a child of this process when
 /// its own parent ends, for as long as this lives.
@@ -105,7 +105,7 @@ pub(crate) fn end_descendants() -> bool {
     let mut pause = Duration::from_millis(1);
     while has_children_after_reaping() {
         kill_descendants(None);
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > KILL_TIMEOUT {
             return false;
         }
         std::thread::sleep(pause);

@@ -15,7 +15,7 @@ use crate::records::recovery::Survivor;
 pub(crate) const CURRENT_RUN: &str = "STILLFRAME_CURRENT_RUN";
 
 /// How long a guardian takes at most to end what it guards, once its host is dead.
-const GUARDIAN_PATIENCE: Duration = Duration::from_secs(2);
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often those that a guardian ends are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -63,7 +63,7 @@ pub(crate) async fn unguarded(run: &RunId, blocking: &Blocking) -> Vec<Survivor>
         };
         // Only a runtime that is going down does not look.
         let (found, is_guarded) = blocking.run(look).await.unwrap_or_default();
-        if !is_guarded || began.elapsed() > GUARDIAN_PATIENCE {
+        if !is_guarded || began.elapsed() > GUARDIAN_TIMEOUT {
             return found;
         }
         tokio::time::sleep(LOOK_EVERY).await;

@@ -365,8 +365,8 @@ impl RunTask {
             // What a crash left half done here is finished or given up before anybody reads what
             // its steps did.
             let (core, workspace) = (&self.core, &place.opened.workspace);
-            let patience = core.parts.settings.lock_patience;
-            turn::work(core, workspace, "recovery", patience, |_| Ok(()))
+            let lock_timeout = core.parts.settings.lock_timeout;
+            turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(()))
                 .await
                 .map_err(|e| e.in_run(in_run.clone()))?;
         }
@@ -464,9 +464,9 @@ impl RunTask {
             id: place.before.clone(),
             since: None,
         };
-        let patience = self.core.parts.settings.lock_patience;
+        let lock_timeout = self.core.parts.settings.lock_timeout;
         let (opened, op) = (place.opened.clone(), Operation::unbounded());
-        let taken = self.capture(opened, backend, wanted, op, patience);
+        let taken = self.capture(opened, backend, wanted, op, lock_timeout);
         let before = taken.await?;
         refuse_where_none_was_kept(&place, &before)?;
         Ok(Some(before))
@@ -475,9 +475,15 @@ impl RunTask {
     /// Waits for the right to change the workspace.
     async fn take_workspace(&self, place: &RunPlace) -> Result<RunLock, Error> {
         let parts = &self.core.parts;
-        let patience = parts.settings.lock_patience;
+        let lock_timeout = parts.settings.lock_timeout;
         let holder = lock::holder_of(&self.run_id, &self.session_id);
-        RunLock::acquire(&place.opened.workspace, &holder, patience, &parts.blocking).await
+        RunLock::acquire(
+            &place.opened.workspace,
+            &holder,
+            lock_timeout,
+            &parts.blocking,
+        )
+        .await
     }
 
     /// Does the work of a run that its session has accepted.
@@ -599,7 +605,7 @@ impl RunTask {
             .backend
             .clone()
             .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
-        let patience = self.core.parts.settings.lock_patience;
+        let lock_timeout = self.core.parts.settings.lock_timeout;
         let lock = tokio::select! {
             biased;
             () = self.asked_to_stop() => return Err(NotStarted::Cancelled),
@@ -615,7 +621,7 @@ impl RunTask {
                 since: None,
             },
             Operation::unbounded().cancelled_by(&interrupt),
-            patience,
+            lock_timeout,
         );
         tokio::pin!(capture);
         let before = tokio::select! {

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::process::survivors;
 use crate::records::recovery::Survivor;
-use crate::workspace::turn::MAX_PATIENCE;
+use crate::workspace::turn::MAX_WAIT;
 
 /// How long between two looks at a lock that somebody holds: flock has no form that waits for a
 /// while, and a fiftieth of a second is below what a person sees.
@@ -37,16 +37,16 @@ enum Attempt {
 }
 
 impl RunLock {
-    /// Waits for the right to change `workspace`, at most for `patience`; after that it is `Busy`,
-    /// and the message names the holder, or the processes that a run is survived by whose engine
-    /// died. `holder` is what others will read.
+    /// Waits for the right to change `workspace`, at most for `lock_timeout`; after that it is
+    /// `Busy`, and the message names the holder, or the processes that a run is survived by whose
+    /// engine died. `holder` is what others will read.
     pub(crate) async fn acquire(
         workspace: &Workspace,
         holder: &str,
-        patience: Duration,
+        lock_timeout: Duration,
         blocking: &Blocking,
     ) -> Result<Self, Error> {
-        let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+        let deadline = Instant::now() + lock_timeout.min(MAX_WAIT);
         loop {
             let (place, text) = (workspace.clone(), holder.to_owned());
             let attempt = blocking.run(move || attempt(&place, &text)).await;

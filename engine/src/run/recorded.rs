@@ -15,7 +15,7 @@ use crate::run::owner::is_free;
 use crate::state::liveness;
 use crate::step::answering;
 use crate::workspace::opened::Opened;
-use crate::workspace::turn::MAX_PATIENCE;
+use crate::workspace::turn::MAX_WAIT;
 
 /// A run that is on record, and whose it is.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub(crate) async fn recorded_when_settled(
     core: &Core,
     id: &RunId,
 ) -> Result<Option<Recorded>, Error> {
-    let deadline = Instant::now() + core.parts.settings.lock_patience.min(MAX_PATIENCE);
+    let deadline = Instant::now() + core.parts.settings.lock_timeout.min(MAX_WAIT);
     loop {
         let found = recorded(core, id).await?;
         let held = found.as_ref().filter(|f| f.claim() == Claim::Held);

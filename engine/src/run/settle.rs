@@ -280,12 +280,12 @@ async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Er
         .await??;
     let (session_id, run_id) = (run.session_id.clone(), run.id.clone());
     let (parts, place) = (core.parts.clone(), opened.clone());
-    let patience = core.parts.settings.lock_patience;
+    let lock_timeout = core.parts.settings.lock_timeout;
     let captured = turn::work(
         core,
         &opened.workspace,
         "recovery",
-        patience,
+        lock_timeout,
         move |locked| {
             adopt(&Operation::unbounded(), &parts, locked, Untold::Tell)?;
             let before = parts.reader.read_blocking_with(|store| {

@@ -17,7 +17,7 @@ pub(crate) async fn copy(
     request: CopyRequest,
 ) -> Result<CopyOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     let cancel = Cancellation::of(core, &opened.options);
     let named = {
@@ -34,7 +34,7 @@ pub(crate) async fn copy(
         core,
         &workspace,
         "a copy",
-        patience,
+        lock_timeout,
         &cancel,
         move |locked| {
             let backend = backends::backend_of(&parts, named.backend)?;

@@ -180,40 +180,47 @@ impl SessionManager {
         self.core
             .operation(async move {
                 let parts = core.parts.clone();
-                let patience = parts.settings.lock_patience;
+                let lock_timeout = parts.settings.lock_timeout;
                 let cancel = Cancellation::of(&core, &opened.options);
                 let op = cancel.operation();
                 let workspace = opened.workspace.clone();
                 let what = "a plan";
-                turn::cancellable(&core, &workspace, what, patience, &cancel, move |locked| {
-                    let (target, backend) = target(&parts, locked, &request.snapshot)?;
-                    let mut guard =
-                        opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
-                    opened::see_as_much_as(&mut guard, &*backend, locked, &target)?;
-                    let mut options = RestoreOptions::new(guard.clone());
-                    let present = match request.repository {
-                        true => {
-                            let mut now = guard.since(target.id.clone());
-                            now.label = Label::new(NOW);
-                            Some(backend.snapshot(&op, locked, &now)?)
+                turn::cancellable(
+                    &core,
+                    &workspace,
+                    what,
+                    lock_timeout,
+                    &cancel,
+                    move |locked| {
+                        let (target, backend) = target(&parts, locked, &request.snapshot)?;
+                        let mut guard =
+                            opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
+                        opened::see_as_much_as(&mut guard, &*backend, locked, &target)?;
+                        let mut options = RestoreOptions::new(guard.clone());
+                        let present = match request.repository {
+                            true => {
+                                let mut now = guard.since(target.id.clone());
+                                now.label = Label::new(NOW);
+                                Some(backend.snapshot(&op, locked, &now)?)
+                            }
+                            false => None,
+                        };
+                        if let Some(present) = &present {
+                            options = options.repository(to_target(&target, present));
                         }
-                        false => None,
-                    };
-                    if let Some(present) = &present {
-                        options = options.repository(to_target(&target, present));
-                    }
-                    let goal = RestoreGoal::Snapshot {
-                        snapshot: target,
-                        paths: request.paths,
-                    };
-                    let plan = backend.plan(&op, locked, &goal, &options);
-                    // It has served whatever became of the plan, whose error is the one to tell.
-                    let served = Vec::from_iter(present.map(|present| present.id));
-                    if backend.forget(&op.to_its_end(), locked, &served).is_err() {
-                        parts.lock.leave_work();
-                    }
-                    Ok(plan?)
-                })
+                        let goal = RestoreGoal::Snapshot {
+                            snapshot: target,
+                            paths: request.paths,
+                        };
+                        let plan = backend.plan(&op, locked, &goal, &options);
+                        // It has served whatever became of the plan, whose error is the one to tell.
+                        let served = Vec::from_iter(present.map(|present| present.id));
+                        if backend.forget(&op.to_its_end(), locked, &served).is_err() {
+                            parts.lock.leave_work();
+                        }
+                        Ok(plan?)
+                    },
+                )
                 .await
             })
             .await
@@ -408,39 +415,51 @@ async fn take(
     skipping: Skipping,
 ) -> Result<TakenSnapshot, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let cancel = Cancellation::of(core, &opened.options);
     let op = cancel.operation();
     let workspace = opened.workspace.clone();
     let backend = detect(core, &opened).await?;
     let what = "a snapshot";
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        parts.reserve.check_if_lent(what)?;
-        let options = opened.snapshot_options(&parts, label, &session_id, None);
-        match skipping {
-            Skipping::Unchanged => {
-                capture::capture_if_changed(&op, &parts, locked, &*backend, &options, &session_id)
-            }
-            Skipping::Nothing => {
-                let snapshot = capture::capture(
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            parts.reserve.check_if_lent(what)?;
+            let options = opened.snapshot_options(&parts, label, &session_id, None);
+            match skipping {
+                Skipping::Unchanged => capture::capture_if_changed(
                     &op,
                     &parts,
                     locked,
                     &*backend,
                     &options,
-                    capture::Whose {
-                        session_id: &session_id,
-                        run_id: None,
-                        fence: None,
-                    },
-                )?;
-                Ok(TakenSnapshot {
-                    snapshot,
-                    unchanged: false,
-                })
+                    &session_id,
+                ),
+                Skipping::Nothing => {
+                    let snapshot = capture::capture(
+                        &op,
+                        &parts,
+                        locked,
+                        &*backend,
+                        &options,
+                        capture::Whose {
+                            session_id: &session_id,
+                            run_id: None,
+                            fence: None,
+                        },
+                    )?;
+                    Ok(TakenSnapshot {
+                        snapshot,
+                        unchanged: false,
+                    })
+                }
             }
-        }
-    })
+        },
+    )
     .await
 }
 
@@ -509,42 +528,49 @@ async fn diff(
     }
     let (from, to) = stored;
     let kind: Option<BackendKind> = from.as_ref().or(to.as_ref()).map(|s| s.backend);
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let now_workspace = workspace.clone();
     let what = "a comparison";
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        let backend = match kind {
-            Some(kind) => backends::backend_of(&parts, kind)?,
-            None => opened.detect(&parts)?,
-        };
-        let label = Label::new(NOW);
-        let mut capture = opened.snapshot_options(&parts, label, &session_id, None);
-        if let Some(other) = from.as_ref().or(to.as_ref()) {
-            as_captured(
-                &mut capture,
-                backend.rules_of(&op.to_its_end(), locked, other)?,
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            let backend = match kind {
+                Some(kind) => backends::backend_of(&parts, kind)?,
+                None => opened.detect(&parts)?,
+            };
+            let label = Label::new(NOW);
+            let mut capture = opened.snapshot_options(&parts, label, &session_id, None);
+            if let Some(other) = from.as_ref().or(to.as_ref()) {
+                as_captured(
+                    &mut capture,
+                    backend.rules_of(&op.to_its_end(), locked, other)?,
+                );
+            }
+            if let Some(bytes) = request.max_untracked_file_bytes {
+                capture.max_untracked_file_bytes = bytes;
+            }
+            let now = backend.snapshot(&op, locked, &capture)?;
+            let compared = compare::with_patch(
+                &op,
+                &parts,
+                &now_workspace,
+                from.as_ref().unwrap_or(&now),
+                to.as_ref().unwrap_or(&now),
+                &options,
             );
-        }
-        if let Some(bytes) = request.max_untracked_file_bytes {
-            capture.max_untracked_file_bytes = bytes;
-        }
-        let now = backend.snapshot(&op, locked, &capture)?;
-        let compared = compare::with_patch(
-            &op,
-            &parts,
-            &now_workspace,
-            from.as_ref().unwrap_or(&now),
-            to.as_ref().unwrap_or(&now),
-            &options,
-        );
-        // It has served whatever became of the comparison, whose error is the one to tell.
-        let forgotten = backend.forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id));
-        let (diff, patch) = compared?;
-        if forgotten.is_err() {
-            parts.lock.leave_work();
-        }
-        Ok(DiffOutcome { diff, patch })
-    })
+            // It has served whatever became of the comparison, whose error is the one to tell.
+            let forgotten = backend.forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id));
+            let (diff, patch) = compared?;
+            if forgotten.is_err() {
+                parts.lock.leave_work();
+            }
+            Ok(DiffOutcome { diff, patch })
+        },
+    )
     .await
 }
 
@@ -565,7 +591,7 @@ async fn restore(
     request: RestoreRequest,
 ) -> Result<RestoreDocument, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     // What is named is told at once if it is wrong, whoever is at work, and is that one though
     // others are taken until it is this one's turn.
@@ -579,47 +605,54 @@ async fn restore(
             .id
     };
     let cancel = Cancellation::of(core, &opened.options);
-    let lock = RunLock::acquire(&workspace, "a restore", patience, &parts.blocking);
+    let lock = RunLock::acquire(&workspace, "a restore", lock_timeout, &parts.blocking);
     let lock = cancel.wait_for(lock, "waiting for the workspace").await?;
     let op = cancel.operation();
     let what = "a restore";
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        let _lock = lock;
-        let (target, backend) = target(&parts, locked, named.as_str())?;
-        // Each is a snapshot of its own, by its own id.
-        let as_large = || {
-            let mut options = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
-            opened::see_as_much_as(&mut options, &*backend, locked, &target)?;
-            Ok::<_, Error>(options)
-        };
-        let guard = as_large()?;
-        let mut options = RestoreOptions::new(guard);
-        options.expected_plan = request.expected_plan;
-        if request.repository {
-            // What is there stands for what a run left: anything else would be a guess at what
-            // the index and the branch may lose.
-            let present = as_large()?.since(target.id.clone());
-            let present = backend.snapshot(&op, locked, &present)?;
-            let row = capture::row_of(locked, &present, Some(&session_id), None);
-            capture::keep(&parts, vec![row])?;
-            options = options.repository(to_target(&target, &present));
-        }
-        let to = target.id.clone();
-        let goal = RestoreGoal::Snapshot {
-            snapshot: target,
-            paths: request.paths,
-        };
-        let restoring = Restoring {
-            session_id,
-            hold: None,
-            to,
-            purpose: RestorePurpose::Restore,
-            repository: request.repository,
-        };
-        let outcome =
-            restore::restore(&op, &parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(restore_document::restored_document(&outcome))
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            let _lock = lock;
+            let (target, backend) = target(&parts, locked, named.as_str())?;
+            // Each is a snapshot of its own, by its own id.
+            let as_large = || {
+                let mut options = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
+                opened::see_as_much_as(&mut options, &*backend, locked, &target)?;
+                Ok::<_, Error>(options)
+            };
+            let guard = as_large()?;
+            let mut options = RestoreOptions::new(guard);
+            options.expected_plan = request.expected_plan;
+            if request.repository {
+                // What is there stands for what a run left: anything else would be a guess at what
+                // the index and the branch may lose.
+                let present = as_large()?.since(target.id.clone());
+                let present = backend.snapshot(&op, locked, &present)?;
+                let row = capture::row_of(locked, &present, Some(&session_id), None);
+                capture::keep(&parts, vec![row])?;
+                options = options.repository(to_target(&target, &present));
+            }
+            let to = target.id.clone();
+            let goal = RestoreGoal::Snapshot {
+                snapshot: target,
+                paths: request.paths,
+            };
+            let restoring = Restoring {
+                session_id,
+                hold: None,
+                to,
+                purpose: RestorePurpose::Restore,
+                repository: request.repository,
+            };
+            let outcome =
+                restore::restore(&op, &parts, locked, &*backend, &goal, &options, &restoring)?;
+            Ok(restore_document::restored_document(&outcome))
+        },
+    )
     .await
 }
 

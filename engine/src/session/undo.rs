@@ -147,19 +147,26 @@ pub(crate) async fn plan(
     request: UndoRequest,
 ) -> Result<UndoPlan, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     let cancel = Cancellation::of(core, &opened.options);
     let op = cancel.operation();
     let what = "a plan";
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
-        let undo = Undo::of(&parts, locked, request, guard)?;
-        Ok(UndoPlan {
-            plan: undo.backend.plan(&op, locked, &undo.goal, &undo.options)?,
-            undone: undo.undone,
-        })
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
+            let undo = Undo::of(&parts, locked, request, guard)?;
+            Ok(UndoPlan {
+                plan: undo.backend.plan(&op, locked, &undo.goal, &undo.options)?,
+                undone: undo.undone,
+            })
+        },
+    )
     .await
 }
 
@@ -171,46 +178,53 @@ pub(crate) async fn undo(
     request: UndoRequest,
 ) -> Result<UndoOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     let cancel = Cancellation::of(core, &opened.options);
-    let lock = RunLock::acquire(&workspace, "an undo", patience, &parts.blocking);
+    let lock = RunLock::acquire(&workspace, "an undo", lock_timeout, &parts.blocking);
     let lock = cancel.wait_for(lock, "waiting for the workspace").await?;
     let op = cancel.operation();
     let what = "an undo";
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        let _lock = lock;
-        let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
-        let undo = Undo::of(&parts, locked, request, guard)?;
-        if undo.is_done(&op, locked)? {
-            return Ok(UndoOutcome {
-                undone: undo.undone,
-                merged: Vec::new(),
-                conflicts: Vec::new(),
-                restore: restore_document::nothing_restored(),
-            });
-        }
-        let Undo {
-            undone,
-            goal,
-            mut options,
-            backend,
-            ..
-        } = undo;
-        let repository = matches!(options.repository, RepositoryRestore::Undo { .. });
-        // To be compared with those that the operation left.
-        options.guard.keep_refs = repository;
-        let restoring = Restoring {
-            session_id,
-            hold: None,
-            to: undone.before.clone(),
-            purpose: RestorePurpose::Undo,
-            repository,
-        };
-        let outcome =
-            restore::restore(&op, &parts, locked, &*backend, &goal, &options, &restoring)?;
-        Ok(restore_document::undone_document(undone, outcome))
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            let _lock = lock;
+            let guard = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
+            let undo = Undo::of(&parts, locked, request, guard)?;
+            if undo.is_done(&op, locked)? {
+                return Ok(UndoOutcome {
+                    undone: undo.undone,
+                    merged: Vec::new(),
+                    conflicts: Vec::new(),
+                    restore: restore_document::nothing_restored(),
+                });
+            }
+            let Undo {
+                undone,
+                goal,
+                mut options,
+                backend,
+                ..
+            } = undo;
+            let repository = matches!(options.repository, RepositoryRestore::Undo { .. });
+            // To be compared with those that the operation left.
+            options.guard.keep_refs = repository;
+            let restoring = Restoring {
+                session_id,
+                hold: None,
+                to: undone.before.clone(),
+                purpose: RestorePurpose::Undo,
+                repository,
+            };
+            let outcome =
+                restore::restore(&op, &parts, locked, &*backend, &goal, &options, &restoring)?;
+            Ok(restore_document::undone_document(undone, outcome))
+        },
+    )
     .await
 }
 

@@ -29,7 +29,7 @@ use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::options::StepOptions;
 use crate::workspace::opened::Opened;
-use crate::workspace::turn::MAX_PATIENCE;
+use crate::workspace::turn::MAX_WAIT;
 
 mod captures;
 mod commits;
@@ -210,7 +210,7 @@ impl StepLog {
     /// as long as the run is this engine's.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
         let expiry = self.inner.core.parts.settings.lease_expiry;
-        let deadline = Instant::now() + expiry.min(MAX_PATIENCE);
+        let deadline = Instant::now() + expiry.min(MAX_WAIT);
         let committed = loop {
             match self.commit(changes.clone()).await {
                 // Each has waited for some seconds.

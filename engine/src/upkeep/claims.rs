@@ -121,10 +121,10 @@ pub(crate) async fn set_pin(
     is_pinned: bool,
 ) -> Result<Snapshot, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let what = "a pin";
     let workspace = opened.workspace;
-    turn::work(core, &workspace, what, patience, move |locked| {
+    turn::work(core, &workspace, what, lock_timeout, move |locked| {
         let find =
             |store: &dyn StateStore| snapshot_name::find_snapshot(store, &name, Some(locked));
         let row = parts.reader.read_blocking_with(find)?;

@@ -78,7 +78,7 @@ pub(crate) async fn collect(
 ) -> Result<GcOutcome, Error> {
     options.check()?;
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     let cancel = Cancellation::of(core, &opened.options);
     let what = "a clean-up";
@@ -89,18 +89,25 @@ pub(crate) async fn collect(
             let workspace = opened.workspace.clone();
             let op = op.to_its_end();
             let given_up = move || {
-                let mut locked = workspace.lock(&op, patience)?;
+                let mut locked = workspace.lock(&op, lock_timeout)?;
                 Ok::<_, Error>(locked.give_up_damaged_journal(&op)?)
             };
             core.parts.blocking.run(given_up).await??
         }
         false => None,
     };
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        let mut outcome = clean_up(&op, &parts, locked, &options)?;
-        outcome.journal_given_up = given_up;
-        Ok(outcome)
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            let mut outcome = clean_up(&op, &parts, locked, &options)?;
+            outcome.journal_given_up = given_up;
+            Ok(outcome)
+        },
+    )
     .await
 }
 
@@ -126,14 +133,19 @@ pub(crate) async fn remove(
     names: Vec<String>,
 ) -> Result<RemovalOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     let cancel = Cancellation::of(core, &opened.options);
     let op = cancel.operation();
     let what = "a removal";
-    turn::cancellable(core, &workspace, what, patience, &cancel, move |locked| {
-        remove_named(&op, &parts, locked, &names)
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        what,
+        lock_timeout,
+        &cancel,
+        move |locked| remove_named(&op, &parts, locked, &names),
+    )
     .await
 }
 

@@ -118,20 +118,27 @@ pub(crate) async fn purge(
     target: PurgeTarget,
 ) -> Result<PurgeOutcome, Error> {
     let parts = core.parts.clone();
-    let patience = parts.settings.lock_patience;
+    let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
     let cancel = Cancellation::of(core, &opened.options);
     let op = cancel.operation();
-    let locking = RunLock::acquire(&workspace, WHAT, patience, &parts.blocking);
+    let locking = RunLock::acquire(&workspace, WHAT, lock_timeout, &parts.blocking);
     let lock = cancel.wait_for(locking, "waiting for its turn").await?;
-    turn::cancellable(core, &workspace, WHAT, patience, &cancel, move |locked| {
-        let _lock = lock;
-        adoption::adopt(&op, &parts, locked, adoption::Untold::Tell)?;
-        let plan = search(&op, &parts, locked, &target)?;
-        let outcome = carry_out(&op.to_its_end(), &parts, locked, plan)?;
-        tell(&parts, locked, &outcome)?;
-        Ok(outcome)
-    })
+    turn::cancellable(
+        core,
+        &workspace,
+        WHAT,
+        lock_timeout,
+        &cancel,
+        move |locked| {
+            let _lock = lock;
+            adoption::adopt(&op, &parts, locked, adoption::Untold::Tell)?;
+            let plan = search(&op, &parts, locked, &target)?;
+            let outcome = carry_out(&op.to_its_end(), &parts, locked, plan)?;
+            tell(&parts, locked, &outcome)?;
+            Ok(outcome)
+        },
+    )
     .await
 }
 

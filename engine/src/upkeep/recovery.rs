@@ -72,12 +72,12 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         .run(move || Opened::open(&parts, WorkspaceOptions::at(path)))
         .await??;
     let parts = core.parts.clone();
-    let patience = core.parts.settings.lock_patience;
+    let lock_timeout = core.parts.settings.lock_timeout;
     turn::work(
         core,
         &opened.workspace,
         "recovery",
-        patience,
+        lock_timeout,
         move |locked| adopt(&Operation::unbounded(), &parts, locked, Untold::Tell),
     )
     .await

@@ -31,9 +31,9 @@ use crate::workspace::{adoption, turn};
 /// How long after it was announced the retention begins.
 const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How long it may take to free what nothing needs any more: whoever waits has asked for something
-/// else. What is not freed by then goes with the next look, or the next clean-up.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long retention may free space: its caller has asked for something else and waits. The rest
+/// is freed the next time, or by the next clean-up.
+const MAX_TIME: Duration = Duration::from_secs(2);
 
 /// The file in the store of a workspace that says when it was looked at last.
 const LOOKED_FILE: &str = "retention";
@@ -115,7 +115,7 @@ fn carry_out(
         Some(_) => {
             upkeep.measure(locked)?;
             upkeep.forget(op, locked, due)?;
-            let op = op.cancelled_by(&Interrupt::after(PATIENCE));
+            let op = op.cancelled_by(&Interrupt::after(MAX_TIME));
             let is_cut_short = match upkeep.collect(&op, locked) {
                 Err(e) if e.kind() == ErrorKind::Timeout => true,
                 collected => {

@@ -11,7 +11,7 @@ use crate::workspace::{holdings, turn};
 /// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins
 /// gives the log its rows at once, and a program that is being started elsewhere holds a lock for a
 /// moment.
-const RELEARN_PATIENCE: Duration = Duration::from_secs(1);
+const RELEARN_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can
@@ -32,7 +32,7 @@ impl Core {
             self,
             workspace,
             "recovery",
-            RELEARN_PATIENCE,
+            RELEARN_LOCK_TIMEOUT,
             // What is missing is adopted before any work.
             |_| Ok(()),
         );

@@ -16,26 +16,26 @@ use crate::blocking::StepLost;
 use crate::error::{Error, stopped};
 use crate::workspace::cancellation::{self, Cancellation};
 
-/// The longest that anybody waits for a lock. A patience without end has no deadline that a clock
-/// could show; a year is as good.
-pub(crate) const MAX_PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest wait for a lock. A clock cannot represent the deadline of an endless timeout, and a
+/// year has the same effect.
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Does `work` on a workspace when its turn comes, with the workspace locked and recovered.
 ///
-/// It waits at most for `patience`; after that it is `Busy`, and the message says by whom. Once
-/// begun, the work goes on though the caller is dropped.
+/// It waits at most for `lock_timeout`; after that it is `Busy`, and the message names the holder.
+/// Once begun, the work goes on though the caller is dropped.
 pub(crate) async fn work<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,
     what: &'static str,
-    patience: Duration,
+    lock_timeout: Duration,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     in_turn(
         core,
         workspace,
         what,
-        patience,
+        lock_timeout,
         Operation::unbounded(),
         std::future::pending(),
         work,
@@ -49,7 +49,7 @@ pub(crate) async fn cancellable<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,
     what: &'static str,
-    patience: Duration,
+    lock_timeout: Duration,
     cancel: &Cancellation,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -57,7 +57,7 @@ pub(crate) async fn cancellable<T: Send + 'static>(
         core,
         workspace,
         what,
-        patience,
+        lock_timeout,
         cancel.operation(),
         cancel.told(),
         work,
@@ -69,19 +69,19 @@ async fn in_turn<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,
     what: &'static str,
-    patience: Duration,
+    lock_timeout: Duration,
     op: Operation,
     told: impl Future<Output = ()>,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let mut told = std::pin::pin!(told);
-    let deadline = Instant::now() + patience.min(MAX_PATIENCE);
+    let deadline = Instant::now() + lock_timeout.min(MAX_WAIT);
     let step = {
         let (parts, workspace) = (core.parts.clone(), workspace.clone());
         let op = op.clone();
         move || {
-            let patience = deadline.saturating_duration_since(Instant::now());
-            let step = AssertUnwindSafe(|| locked(&op, &parts, workspace, patience, work));
+            let lock_timeout = deadline.saturating_duration_since(Instant::now());
+            let step = AssertUnwindSafe(|| locked(&op, &parts, workspace, lock_timeout, work));
             catch_unwind(step).unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()))
         }
     };
@@ -121,7 +121,7 @@ async fn in_turn<T: Send + 'static>(
             }
             () = tokio::time::sleep_until(deadline) => {
                 // Its actor answers in turn, so by then a workspace in no use has begun this work,
-                // however short the patience was.
+                // however short the timeout was.
                 let holder = holder(core, workspace).await;
                 if claim.take_back().is_some() {
                     return Err(Error::new(ErrorKind::Busy, format!(
@@ -152,11 +152,11 @@ fn locked<T>(
     op: &Operation,
     parts: &Parts,
     workspace: Workspace,
-    patience: Duration,
+    lock_timeout: Duration,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error>,
 ) -> Result<T, Error> {
     parts.lock.note_workspace(workspace.disk_path())?;
-    let locked = workspace.lock(op, patience);
+    let locked = workspace.lock(op, lock_timeout);
     let mut locked = match (locked, cancellation::refusal(op, WAITING)) {
         (Ok(locked), _) => locked,
         // Somebody has it, and it was not waited for to the end.

@@ -115,7 +115,7 @@ async fn whoever_is_cancelled_or_out_of_time_is_told_so_and_nothing_is_touched()
 #[tokio::test]
 async fn who_waits_for_a_workspace_need_not_wait_to_the_end_of_its_patience() {
     let place = Place::new();
-    let patient = place.options().lock_patience(Duration::from_secs(600));
+    let patient = place.options().lock_timeout(Duration::from_secs(600));
     let engine = Engine::start(patient).await.unwrap();
     let session = engine.session("s").await.unwrap();
     let state = StateDir::open(place.state()).unwrap();

@@ -965,8 +965,8 @@ fn a_run_of_a_dead_engine_that_is_cancelled_while_it_is_settled_is_cancelled() {
         host.backend.hold("after_failure", capture);
         let starting = tokio::spawn(Engine::start(host.options()));
         wait_for(is_there).await;
-        let patience = Duration::from_millis(100);
-        let other = Engine::start(host.options().lock_patience(patience)).await;
+        let lock_timeout = Duration::from_millis(100);
+        let other = Engine::start(host.options().lock_timeout(lock_timeout)).await;
         let other = other.unwrap();
         let busy = other.cancel_run(&id()).await.unwrap_err();
         assert_eq!(busy.kind(), ErrorKind::Busy, "{busy}");

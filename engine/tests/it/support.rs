@@ -31,7 +31,7 @@ use crate::copying::CopyingBackend;
 pub(crate) struct Host {
     scratch: tempfile::TempDir,
     ticks: Arc<AtomicU64>,
-    patience: Duration,
+    lock_timeout: Duration,
     pub(crate) backend: Arc<Double>,
 }
 
@@ -42,7 +42,7 @@ impl Host {
         Self {
             scratch,
             ticks: Arc::default(),
-            patience: Duration::from_secs(60),
+            lock_timeout: Duration::from_secs(60),
             backend: Arc::default(),
         }
     }
@@ -50,7 +50,7 @@ impl Host {
     /// A host that does not wait long for what somebody else uses.
     pub(crate) fn impatient() -> Self {
         Self {
-            patience: Duration::from_secs(1),
+            lock_timeout: Duration::from_secs(1),
             ..Self::new()
         }
     }
@@ -77,7 +77,7 @@ impl Host {
         EngineOptions::default()
             .state_dir(self.state())
             .backend(self.backend.clone())
-            .lock_patience(self.patience)
+            .lock_timeout(self.lock_timeout)
             .clock(move || {
                 let tick = 1_700_000_000 + ticks.fetch_add(1, Ordering::Relaxed);
                 Timestamp::from_second(i64::try_from(tick).unwrap()).unwrap()

@@ -195,7 +195,7 @@ async fn verify_names_a_snapshot_that_lost_its_content() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workspace_that_nobody_uses_is_free_at_once_for_whoever_cannot_wait() {
     let host = Host::new();
-    let engine = Engine::start(host.options().lock_patience(Duration::ZERO))
+    let engine = Engine::start(host.options().lock_timeout(Duration::ZERO))
         .await
         .unwrap();
     let session = engine.session("s").await.unwrap();

@@ -80,7 +80,7 @@ pub use crate::backend_contract as contract;
 
 /// How long a test waits for its own lock: a program that another test of its process is about to
 /// start has it for a moment.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A workspace that a backend is at work in, with a few files.
 pub struct TestBackend {
@@ -133,7 +133,11 @@ impl TestBackend {
         let state = StateDir::open(directory.path().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
         let backend = detect(&workspace, strategy).unwrap().backend;
-        let workspace = Some(workspace.lock(&Operation::unbounded(), PATIENCE).unwrap());
+        let workspace = Some(
+            workspace
+                .lock(&Operation::unbounded(), LOCK_TIMEOUT)
+                .unwrap(),
+        );
         Self {
             directory,
             workspace,
@@ -897,7 +901,11 @@ pub fn a_snapshot_taken_by_one_instance_is_read_by_another(test: &mut TestBacken
     test.workspace = None;
     let state = StateDir::open(test.directory.path().join("state")).unwrap();
     let workspace = Workspace::open(root, &state).unwrap();
-    test.workspace = Some(workspace.lock(&Operation::unbounded(), PATIENCE).unwrap());
+    test.workspace = Some(
+        workspace
+            .lock(&Operation::unbounded(), LOCK_TIMEOUT)
+            .unwrap(),
+    );
     test.backend = backend_of(snapshot.backend);
     test.restore(&snapshot);
     assert_eq!(test.read("kept"), "one\n");
@@ -930,7 +938,7 @@ pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
     let state = test.workspace().state().clone();
     let mut other = Workspace::open(other, &state)
         .unwrap()
-        .lock(&Operation::unbounded(), PATIENCE)
+        .lock(&Operation::unbounded(), LOCK_TIMEOUT)
         .unwrap();
     assert!(
         test.backend

@@ -27,11 +27,11 @@ use crate::torture::world::Step;
 use crate::view::{self, View};
 
 /// No operation on a worktree of this size takes as long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An operation that is cancelled where it takes longer than it may.
 fn in_time() -> Operation {
-    Operation::unbounded().cancelled_by(&Interrupt::after(PATIENCE))
+    Operation::unbounded().cancelled_by(&Interrupt::after(LOCK_TIMEOUT))
 }
 
 /// What a run must not tell anybody.
@@ -258,7 +258,7 @@ impl History {
         });
         self.no_leak(played);
         played.look(Invariant::Liveness, || {
-            (self.slowest > PATIENCE).then(|| format!("something took {:?}", self.slowest))
+            (self.slowest > LOCK_TIMEOUT).then(|| format!("something took {:?}", self.slowest))
         });
         Ok(())
     }

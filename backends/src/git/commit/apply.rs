@@ -53,11 +53,11 @@ pub(in crate::git) fn apply(
     intent: &CommitIntent,
     aim: Aim,
     env: &Environment<'_>,
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Result<CommitOutcome, CommitError> {
     let sound = Sound::of(intent)?;
     let repository = repository_of(workspace)?;
-    let _lock = lock_repository(op, workspace.state(), repository.common_dir(), patience)?;
+    let _lock = lock_repository(op, workspace.state(), repository.common_dir(), lock_timeout)?;
     let hand = Hand {
         refs: Refs::open(repository.common_dir())?,
         git_dir: open_directory(repository.git_dir())?,
@@ -67,7 +67,7 @@ pub(in crate::git) fn apply(
         aim,
         repository: &repository,
         sound: &sound,
-        patience,
+        lock_timeout,
     };
     hand.release_what_a_crash_left(op);
     let mut tries = 0;
@@ -94,7 +94,7 @@ struct Hand<'a> {
     /// Names our own locks in the repository: the same for whoever carries out this intent.
     operation: String,
     aim: Aim,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 /// What HEAD has to do with the intent.
@@ -162,7 +162,7 @@ impl Hand<'_> {
         self.check_blobs(op, &changes)?;
         if head_names == HeadNames::It {
             let git_dir = self.repository.git_dir();
-            let deadline = Deadline::after(self.patience);
+            let deadline = Deadline::after(self.lock_timeout);
             wait_for_lock(op, self.git_dir.as_fd(), "index", git_dir, deadline)?;
         }
         self.write_commit(op)?;
@@ -384,7 +384,7 @@ impl Hand<'_> {
         Locks {
             operation: &self.operation,
             is_recovery: true,
-            patience: self.patience,
+            lock_timeout: self.lock_timeout,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::path::RelPath;
 use crate::restore::Restorable as _;
 use crate::restore::naive::view;
 use crate::snapshot::Label;
-use crate::workspace::{LockedWorkspace, PATIENCE_OF_TESTS, StateDir};
+use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT};
 
 mod anything;
 mod crash;
@@ -64,7 +64,7 @@ impl Story {
         let state = StateDir::open(git.beside("state")).unwrap();
         let workspace = Workspace::open(path, &state)
             .unwrap()
-            .lock(&Operation::unbounded(), PATIENCE_OF_TESTS)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         Self { git, workspace }
     }

@@ -29,7 +29,7 @@ const COMMITTER: &str = "Stillframe <stillframe@localhost>";
 pub(super) struct Hand<'a> {
     pub(super) plan: &'a RepositoryPlan,
     pub(super) is_recovery: bool,
-    pub(super) patience: Duration,
+    pub(super) lock_timeout: Duration,
 }
 
 impl Hand<'_> {
@@ -275,7 +275,7 @@ impl Hand<'_> {
         Locks {
             operation: &self.plan.operation,
             is_recovery: self.is_recovery,
-            patience: self.patience,
+            lock_timeout: self.lock_timeout,
         }
     }
 }

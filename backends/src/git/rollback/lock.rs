@@ -37,7 +37,7 @@ pub(in crate::git) struct Locks<'a> {
     /// A crash of this very operation may have left locks that hold what they would hold now.
     pub(in crate::git) is_recovery: bool,
     /// How long a foreign lock is waited for.
-    pub(in crate::git) patience: Duration,
+    pub(in crate::git) lock_timeout: Duration,
 }
 
 impl Locks<'_> {
@@ -114,7 +114,7 @@ impl Locks<'_> {
         }
         place.unlink(op, &lock.evidence)?;
         self.write_evidence(op, place, &lock, new)?;
-        let deadline = Deadline::after(self.patience);
+        let deadline = Deadline::after(self.lock_timeout);
         loop {
             let linked = match op.before() {
                 Ok(()) => rustix::fs::linkat(

@@ -343,7 +343,7 @@ mod tests {
     const LOCKS: Locks<'_> = Locks {
         operation: "test",
         is_recovery: false,
-        patience: Duration::ZERO,
+        lock_timeout: Duration::ZERO,
     };
 
     fn names(git: &TestRepository) -> String {

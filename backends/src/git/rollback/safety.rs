@@ -126,15 +126,18 @@ pub(in crate::git) fn is_earlier(name: &str) -> bool {
 pub(in crate::git) struct SafetyRefs {
     refs: Refs,
     operation: String,
-    patience: Duration,
+    lock_timeout: Duration,
 }
 
 impl SafetyRefs {
-    pub(in crate::git) fn open(common_dir: &Path, patience: Duration) -> Result<Self, PutError> {
+    pub(in crate::git) fn open(
+        common_dir: &Path,
+        lock_timeout: Duration,
+    ) -> Result<Self, PutError> {
         Ok(Self {
             refs: Refs::open(common_dir)?,
             operation: uuid::Uuid::new_v4().simple().to_string(),
-            patience,
+            lock_timeout,
         })
     }
 
@@ -179,7 +182,7 @@ impl SafetyRefs {
         Locks {
             operation: &self.operation,
             is_recovery: false,
-            patience: self.patience,
+            lock_timeout: self.lock_timeout,
         }
     }
 }

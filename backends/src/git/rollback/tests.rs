@@ -13,7 +13,7 @@ use crate::restore::naive::{Stage, git_command, view};
 use crate::restore::{Captured as _, Publish, Restorable as _, recover};
 use crate::snapshot::Snapshot;
 use crate::trial;
-use crate::workspace::PATIENCE_OF_TESTS;
+use crate::workspace::TEST_LOCK_TIMEOUT;
 
 /// A repository with a commit, something staged, something unstaged and something untracked.
 fn repository() -> Stage {
@@ -185,7 +185,7 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
     run(&stage);
     let after = stage.snapshot();
     // A program that another test starts has the lock's descriptor until it is executed.
-    let (lock, patience) = (&stage.workspace, PATIENCE_OF_TESTS);
+    let (lock, lock_timeout) = (&stage.workspace, TEST_LOCK_TIMEOUT);
     let record = |snapshot: &Snapshot| {
         stage
             .backend
@@ -210,7 +210,7 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
                         .index_bytes(&Operation::unbounded(), lock, blob)
                 },
                 now: Timestamp::UNIX_EPOCH,
-                patience,
+                lock_timeout,
             },
         )
         .unwrap()
@@ -600,7 +600,7 @@ fn a_foreign_index_lock_is_waited_for_and_never_deleted() {
 
     // One that comes later, when the files are restored already.
     stage.remove(".git/index.lock");
-    let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
+    let prepared = prepared(&mut stage, &before, &after, TEST_LOCK_TIMEOUT).unwrap();
     stage.write(".git/index.lock", "somebody's\n");
     let index = prepared.staged.clone().unwrap();
     let outcome = carry_out(
@@ -682,7 +682,7 @@ fn what_the_disk_refuses_is_told_as_that() {
             let before = stage.snapshot();
             run(&stage);
             let after = stage.snapshot();
-            let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
+            let prepared = prepared(&mut stage, &before, &after, TEST_LOCK_TIMEOUT).unwrap();
             let index = prepared.staged.clone().unwrap();
             let fault = Fault::FailAt(call, errno.raw_os_error());
             let (outcome, calls) = trial::with(fault, |op| {
@@ -706,7 +706,7 @@ fn prepared(
     stage: &mut Stage,
     before: &Snapshot,
     after: &Snapshot,
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Result<Prepared, RestoreError> {
     let record = |snapshot: &Snapshot| {
         let record = stage
@@ -730,7 +730,7 @@ fn prepared(
                     .index_bytes(&Operation::unbounded(), &stage.workspace, blob)
             },
             now: Timestamp::UNIX_EPOCH,
-            patience,
+            lock_timeout,
         },
     )
 }
@@ -741,7 +741,7 @@ fn a_branch_that_moves_at_the_last_moment_is_kept_and_so_is_the_index() {
     let before = stage.snapshot();
     run(&stage);
     let after = stage.snapshot();
-    let prepared = prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
+    let prepared = prepared(&mut stage, &before, &after, TEST_LOCK_TIMEOUT).unwrap();
     stage.git(&["commit", "-q", "--allow-empty", "-m", "by a person"]);
     let was = seen(&stage);
     let index = prepared.staged.clone().unwrap();
@@ -1152,13 +1152,13 @@ fn two_of_us_do_not_write_in_one_repository_at_once() {
         &Operation::unbounded(),
         stage.workspace.state(),
         &git_dir,
-        PATIENCE_OF_TESTS,
+        TEST_LOCK_TIMEOUT,
     )
     .unwrap();
     let error = prepared(&mut stage, &before, &after, Duration::ZERO).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     drop(held);
-    prepared(&mut stage, &before, &after, PATIENCE_OF_TESTS).unwrap();
+    prepared(&mut stage, &before, &after, TEST_LOCK_TIMEOUT).unwrap();
     let capture = stage.backend.capture(
         &Operation::unbounded(),
         &stage.workspace,

@@ -26,11 +26,11 @@ pub(super) struct Holding {
 /// Those that are mapped and shared are found by the device, whatever their path; the others by a
 /// path below `root`. What this process has open for reading is left out: captures do that. Another
 /// user's processes are not shown, nor those of another process namespace. `None` if it ended
-/// early, because it `is_wanted` by nobody.
+/// early, because it no longer `is_needed`.
 pub(super) fn held(
     root: &Path,
     device: Option<(u32, u32)>,
-    is_wanted: &dyn Fn() -> bool,
+    is_needed: &dyn Fn() -> bool,
 ) -> Option<Held> {
     let own = std::process::id().to_string();
     let mut held = Held::new();
@@ -45,7 +45,7 @@ pub(super) fn held(
         }
     };
     for process in processes() {
-        if !is_wanted() {
+        if !is_needed() {
             return None;
         }
         let is_own = process.ends_with(&own);
@@ -70,7 +70,7 @@ pub(super) fn held(
         }
     }
     for process in processes() {
-        if !is_wanted() {
+        if !is_needed() {
             return None;
         }
         let maps = fs::read(process.join("maps")).unwrap_or_default();

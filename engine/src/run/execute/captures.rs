@@ -19,7 +19,7 @@ use crate::workspace::{capture, turn};
 
 /// How long the captures after the work of a run wait for their turn. Much longer than any
 /// operation by hand: without them nobody knows what the run did.
-const CLOSING_PATIENCE: Duration = Duration::from_secs(600);
+const CLOSING_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Which of a run's snapshots is to be taken.
 pub(super) struct Wanted {
@@ -36,13 +36,13 @@ impl RunTask {
         backend: Arc<dyn Backend>,
         wanted: Wanted,
         op: Operation,
-        patience: Duration,
+        lock_timeout: Duration,
     ) -> Result<Snapshot, Error> {
         let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
         let parts = self.core.parts.clone();
         let workspace = opened.workspace.clone();
         let what = "the capture of a run";
-        turn::work(&self.core, &workspace, what, patience, move |locked| {
+        turn::work(&self.core, &workspace, what, lock_timeout, move |locked| {
             let mut options =
                 opened.snapshot_options(&parts, wanted.label, &session_id, Some(&hold.run_id));
             options.id = wanted.id;
@@ -75,11 +75,17 @@ impl RunTask {
         }
         let workspace = place.opened.workspace.clone();
         let what = "a rollback";
-        let made = turn::work(&self.core, &workspace, what, CLOSING_PATIENCE, |locked| {
-            Ok(locked
-                .make_again(&Operation::unbounded())?
-                .then(|| (**locked).clone()))
-        });
+        let made = turn::work(
+            &self.core,
+            &workspace,
+            what,
+            CLOSING_LOCK_TIMEOUT,
+            |locked| {
+                Ok(locked
+                    .make_again(&Operation::unbounded())?
+                    .then(|| (**locked).clone()))
+            },
+        );
         if let Ok(Some(workspace)) = made.await {
             place.opened.workspace = workspace;
         }
@@ -106,7 +112,7 @@ impl RunTask {
                     since: Some(before.id.clone()),
                 },
                 Operation::unbounded(),
-                CLOSING_PATIENCE,
+                CLOSING_LOCK_TIMEOUT,
             )
             .await;
         let after = match after {
@@ -183,7 +189,7 @@ impl RunTask {
             &self.core,
             &workspace,
             what,
-            CLOSING_PATIENCE,
+            CLOSING_LOCK_TIMEOUT,
             move |locked| {
                 let way = WayBack {
                     before,

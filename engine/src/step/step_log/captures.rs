@@ -41,7 +41,7 @@ impl StepLog {
         let parts = self.inner.core.parts.clone();
         let (session_id, run_id) = (self.inner.session_id.clone(), self.run_id().clone());
         let workspace = place.opened.workspace.clone();
-        let patience = parts.settings.lock_patience;
+        let lock_timeout = parts.settings.lock_timeout;
         let interrupt = Interrupt::never();
         let op = Operation::unbounded().cancelled_by(&interrupt);
         let what = "a look whether a workspace is clean";
@@ -49,7 +49,7 @@ impl StepLog {
             &self.inner.core,
             &workspace,
             what,
-            patience,
+            lock_timeout,
             move |locked| {
                 let label = Label::new(capture::NOW);
                 let run = Some(&run_id);
@@ -76,8 +76,8 @@ impl StepLog {
         let (session_id, hold) = (self.inner.session_id.clone(), self.inner.hold.clone());
         let (opened, backend) = (place.opened.clone(), Arc::clone(&place.backend));
         let workspace = opened.workspace.clone();
-        let patience = match cancellation {
-            Some(_) => parts.settings.lock_patience,
+        let lock_timeout = match cancellation {
+            Some(_) => parts.settings.lock_timeout,
             None => CLOSING_PATIENCE,
         };
         let interrupt = Interrupt::never();
@@ -87,7 +87,7 @@ impl StepLog {
             &self.inner.core,
             &workspace,
             what,
-            patience,
+            lock_timeout,
             move |locked| {
                 let run = Some(&hold.run_id);
                 let label = Label::STEP;

@@ -54,10 +54,10 @@ impl StepLog {
         let (log, told) = (self.clone(), cancellation.clone());
         self.to_the_end(async move {
             let parts = log.inner.core.parts.clone();
-            let patience = parts.settings.lock_patience;
+            let lock_timeout = parts.settings.lock_timeout;
             let workspace = place.opened.workspace.clone();
             let core = &log.inner.core;
-            let work = turn::work(core, &workspace, "a commit", patience, move |locked| {
+            let work = turn::work(core, &workspace, "a commit", lock_timeout, move |locked| {
                 wanted.carry_out(&parts, locked)
             });
             stoppable(work, &told, &interrupt).await

@@ -207,9 +207,9 @@ impl StepLog {
         let parts = core.parts.clone();
         let session_id = self.inner.session_id.clone();
         let hold = self.inner.hold.clone();
-        let patience = parts.settings.lock_patience;
+        let lock_timeout = parts.settings.lock_timeout;
         let workspace = place.opened.workspace.clone();
-        turn::work(core, &workspace, what, patience, move |locked| {
+        turn::work(core, &workspace, what, lock_timeout, move |locked| {
             if is_later {
                 let label = Label::new(capture::NOW);
                 let (opened, run) = (&place.opened, Some(&hold.run_id));
