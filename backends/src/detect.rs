@@ -47,6 +47,7 @@ impl std::str::FromStr for Strategy {
 
 /// The backend for a workspace, and why it is this one.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Detection {
     /// The backend, ready for use.
     pub backend: Arc<dyn Backend>,

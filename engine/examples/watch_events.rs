@@ -1,4 +1,4 @@
-//! Watching what happens: every event of a session, as it is written.
+//! Subscribing to events: every event of a session, as it is written.
 //!
 //! ```sh
 //! cargo run -p stillframe --example watch_events
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let session = engine.session("example").await?;
 
     let mut events = session.events(Cursor::start());
-    let watcher = tokio::spawn(async move {
+    let subscriber = tokio::spawn(async move {
         while let Some(event) = events.next().await {
             let event = event?;
             println!("{:>3} {} {}", event.sequence, event.event_type, event.data);
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .await?;
     session.complete("there is nothing more to do").await?;
-    println!("{} events", watcher.await??);
+    println!("{} events", subscriber.await??);
     engine.shutdown().await?;
     Ok(())
 }

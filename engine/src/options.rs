@@ -201,6 +201,7 @@ impl RunOptions {
 
 /// One end of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DiffEnd {
     /// The snapshot that this [names](crate::SnapshotName): its id, a beginning of it, `latest`,
     /// `latest~N` or `label:TEXT`.

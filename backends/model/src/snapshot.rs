@@ -150,6 +150,7 @@ impl fmt::Display for Label {
 
 /// What a capture saw around the files, and what it cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SnapshotMetadata {
     /// The full id of the commit that HEAD named; `None` when unborn, and for the hash backend.
     pub head_ref: Option<String>,
@@ -191,6 +192,7 @@ pub struct SnapshotMetadata {
 
 /// What a snapshot keeps of the commits that only HEAD's branch reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct KeptHistory {
     /// How many commits it keeps, the newest ones, each with the trees and the content that it
     /// added.
@@ -198,6 +200,16 @@ pub struct KeptHistory {
     /// The newest commit that it does not keep, with all before it, because they are too many or
     /// too large, or cannot be read; `None`: it keeps all.
     pub not_kept_from: Option<String>,
+}
+
+impl KeptHistory {
+    /// So many commits; the newest that is not kept, if there is one.
+    pub fn new(commits: u64, not_kept_from: Option<String>) -> Self {
+        Self {
+            commits,
+            not_kept_from,
+        }
+    }
 }
 
 /// The immutable record of a workspace at one time.

@@ -110,10 +110,10 @@ impl KeptCommits {
         Self {
             list: Some(id),
             ids: list.ids().chain([id]).collect(),
-            summary: Some(KeptHistory {
-                commits: list.commits.len() as u64,
-                not_kept_from: list.rest.map(|id| id.to_string()),
-            }),
+            summary: Some(KeptHistory::new(
+                list.commits.len() as u64,
+                list.rest.map(|id| id.to_string()),
+            )),
         }
     }
 }

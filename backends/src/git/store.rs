@@ -359,8 +359,10 @@ impl Store {
     ) -> Result<(ObjectKind, Vec<u8>), StoreError> {
         self.at_each_place(id, |place| {
             let (kind, bytes) = match place {
-                Place::Pack(pack, offset) => pack.object(op, offset, max_bytes, &self.bases)?,
-                Place::Loose(object) => {
+                ObjectPlace::Pack(pack, offset) => {
+                    pack.object(op, offset, max_bytes, &self.bases)?
+                }
+                ObjectPlace::Loose(object) => {
                     if object.size > max_bytes {
                         return Err(StoreError::corrupt(
                             id.to_string(),
@@ -409,13 +411,13 @@ impl Store {
     fn pass_on(
         &self,
         op: &Operation,
-        place: Place<'_>,
+        place: ObjectPlace<'_>,
         id: &ObjectId,
         out: &mut dyn Write,
     ) -> Result<(), ContentError> {
         let (pack, offset) = match place {
-            Place::Pack(pack, offset) => (pack, offset),
-            Place::Loose(object) => return object.verify_to(op, id, out),
+            ObjectPlace::Pack(pack, offset) => (pack, offset),
+            ObjectPlace::Loose(object) => return object.verify_to(op, id, out),
         };
         if let (StoredAs::Whole(kind), size) = pack.entry_at(offset)? {
             let mut checked = Checked::new(kind, size, out);
@@ -914,8 +916,8 @@ impl Store {
     /// What an object claims to be, and its size in bytes.
     fn header(&self, id: &ObjectId) -> Result<(ObjectKind, u64), StoreError> {
         self.at_each_place(id, |place| match place {
-            Place::Pack(pack, offset) => pack.object_size(offset),
-            Place::Loose(object) => Ok((object.kind, object.size)),
+            ObjectPlace::Pack(pack, offset) => pack.object_size(offset),
+            ObjectPlace::Loose(object) => Ok((object.kind, object.size)),
         })
     }
 
@@ -926,7 +928,7 @@ impl Store {
     fn at_each_place<T>(
         &self,
         id: &ObjectId,
-        mut read: impl FnMut(Place<'_>) -> Result<T, StoreError>,
+        mut read: impl FnMut(ObjectPlace<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         loop {
             let mut failure = None;
@@ -936,7 +938,7 @@ impl Store {
                 let at = (start + step) % set.packs.len();
                 let pack = &set.packs[at];
                 let found = pack.index.find(id).and_then(|offset| match offset {
-                    Some(offset) => read(Place::Pack(pack, offset)).map(Some),
+                    Some(offset) => read(ObjectPlace::Pack(pack, offset)).map(Some),
                     None => Ok(None),
                 });
                 match found {
@@ -954,7 +956,7 @@ impl Store {
                 Err(e) => Some(Err(e.into())),
                 Ok(file) => Some(
                     LooseObject::of_file(file, &path)
-                        .and_then(|object| read(Place::Loose(Box::new(object)))),
+                        .and_then(|object| read(ObjectPlace::Loose(Box::new(object)))),
                 ),
             };
             match loose {
@@ -964,7 +966,7 @@ impl Store {
             }
             for pack in &set.doubted {
                 let found = pack.index.find(id).and_then(|offset| match offset {
-                    Some(offset) => read(Place::Pack(pack, offset)).map(Some),
+                    Some(offset) => read(ObjectPlace::Pack(pack, offset)).map(Some),
                     None => Ok(None),
                 });
                 match found {
@@ -1177,7 +1179,7 @@ impl Write for Counting<'_> {
 }
 
 /// Where an object is.
-enum Place<'a> {
+enum ObjectPlace<'a> {
     Pack(&'a Pack, u64),
     Loose(Box<LooseObject<'a, fs::File>>),
 }

@@ -424,7 +424,7 @@ pub(crate) fn recover(
                 })
                 .transpose()?;
             let guard = staging.guard.clone();
-            let committed = Committed::resume(found.journal, staging, steps);
+            let committed = Committed::from_journal(found.journal, staging, steps);
             recovery.skipped = committed
                 .apply(op, &root, &ContentHashes)
                 .map_err(RestoreError::Apply)?;

@@ -56,7 +56,7 @@ impl Committed {
     }
 
     /// Takes up a restore whose intent was found in the journal.
-    pub fn resume(journal: Journal, staging: Staging, steps: Vec<Step>) -> Self {
+    pub fn from_journal(journal: Journal, staging: Staging, steps: Vec<Step>) -> Self {
         Self {
             is_recovery: true,
             ..Self::new(journal, Area::reopen(staging), steps)

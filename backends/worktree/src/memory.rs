@@ -263,7 +263,7 @@ impl Base {
         if !watches {
             return walks(None, None);
         }
-        match self.resume(root, &basis, results) {
+        match self.use_watch(root, &basis, results) {
             Ok((watch, pending, omissions)) => Scope {
                 search: Search::Watched {
                     directories: pending.len() as u64,
@@ -280,7 +280,7 @@ impl Base {
         }
     }
 
-    fn resume(
+    fn use_watch(
         &self,
         root: &Root,
         basis: &Basis,

@@ -34,7 +34,7 @@ use crate::path::RelPath;
 use crate::root::Root;
 use crate::search::WalkReason;
 use crate::watch::changes::{Changes, Event, Growth};
-use crate::watch::holders::{Held, Holding, held};
+use crate::watch::holders::{OpenFile, OpenFiles, held};
 use crate::watch::mounts::Mounts;
 use crate::watch::scans::Scans;
 
@@ -104,7 +104,7 @@ struct Shared {
     changes: Mutex<Changes>,
     mounts: Mutex<Mounts>,
     /// The holders found by any scan.
-    held: Mutex<Held>,
+    held: Mutex<OpenFiles>,
     /// The first begins with the watch, and the others when directories were added.
     scans: Scans,
 }
@@ -443,12 +443,12 @@ impl Shared {
             found.retain(|inode, _| !known.contains_key(inode));
             Some(found)
         };
-        let is_there = |inode: u64, holding: &Holding| {
+        let is_there = |inode: u64, holding: &OpenFile| {
             fs::symlink_metadata(&holding.path)
                 .is_ok_and(|there| (there.dev(), there.ino()) == (self.identity.device, inode))
         };
         let is_found =
-            |(inode, holding): (&u64, &Holding)| holding.was_there || is_there(*inode, holding);
+            |(inode, holding): (&u64, &OpenFile)| holding.was_there || is_there(*inode, holding);
         let Some(mut found) = look() else {
             return false;
         };

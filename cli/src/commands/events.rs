@@ -21,7 +21,7 @@ pub(super) async fn events(tools: &Tools, query: EventQuery) -> Result<Reply, Fa
 /// reads them any more.
 pub(super) async fn follow(tools: &Tools, query: EventQuery) -> Result<Reply, Failure> {
     let mut signals = Signals::listen()?;
-    let mut events = tools.engine.watch(query)?;
+    let mut events = tools.engine.subscribe(query)?;
     loop {
         tokio::select! {
             number = signals.next() => {

@@ -142,7 +142,7 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     let record = by_id(tools, id).await?;
     let mut signals = Signals::listen()?;
     let query = EventQuery::session(record.session_id).run(record.id.clone());
-    let mut events = tools.engine.watch(query)?;
+    let mut events = tools.engine.subscribe(query)?;
     loop {
         let event = tokio::select! {
             number = signals.next() => {

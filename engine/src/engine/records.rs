@@ -301,10 +301,10 @@ impl Engine {
 
     /// The events that match `query`, then every one that follows, of this engine or another; a
     /// session may also begin later.
-    pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
+    pub fn subscribe(&self, query: EventQuery) -> Result<EventStream, Error> {
         self.core.parts.check_available()?;
         check_query(&query)?;
-        Ok(self.core.watch(query))
+        Ok(self.core.subscribe(query))
     }
 
     /// The artifacts that are not deleted, oldest first; of one session or of all.

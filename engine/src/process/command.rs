@@ -120,6 +120,7 @@ pub enum CommandInput {
 
 /// A piece of a command's output, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OutputPiece {
     /// Bytes of stdout.
     Stdout(Vec<u8>),

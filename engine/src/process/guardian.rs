@@ -53,7 +53,7 @@ fn guard() -> io::Result<bool> {
     let _ = SigSet::all().thread_block();
     tell(&host, Word::Started(command.as_raw_nonzero().get()));
     let teller = host.try_clone()?;
-    std::thread::Builder::new().spawn(move || watch(command, &teller))?;
+    std::thread::Builder::new().spawn(move || observe(command, &teller))?;
     let mut byte = [0];
     loop {
         match (&host).read(&mut byte) {
@@ -65,7 +65,7 @@ fn guard() -> io::Result<bool> {
 }
 
 /// Tells the host of each stop of the command, and of its end. Reaps what else has ended meanwhile.
-fn watch(command: Pid, host: &UnixStream) {
+fn observe(command: Pid, host: &UnixStream) {
     loop {
         match rustix::process::wait(WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) if pid == command => match status.stopping_signal() {

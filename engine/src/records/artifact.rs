@@ -37,6 +37,7 @@ pub struct ArtifactRecord {
 
 /// What the artifacts of a session amount to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SessionStats {
     /// Artifacts that are not deleted.
     pub artifact_count: u64,

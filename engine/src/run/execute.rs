@@ -51,7 +51,7 @@ use crate::step::step_log::{StepLog, StepPlace};
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, turn};
 
-use captures::Wanted;
+use captures::CaptureRequest;
 use ending::abandon;
 use result::{result, unwanted};
 
@@ -459,7 +459,7 @@ impl RunTask {
             .backend
             .clone()
             .map_err(|e| Error::new(e.kind(), SharedError(e)))?;
-        let wanted = Wanted {
+        let wanted = CaptureRequest {
             label: Label::BEFORE,
             id: place.before.clone(),
             since: None,
@@ -615,7 +615,7 @@ impl RunTask {
         let capture = self.capture(
             place.opened.clone(),
             backend,
-            Wanted {
+            CaptureRequest {
                 label: Label::BEFORE,
                 id: place.before.clone(),
                 since: None,

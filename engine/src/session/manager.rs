@@ -309,7 +309,7 @@ impl SessionManager {
     /// The events of this session from `cursor` on, including future ones.
     pub fn events(&self, cursor: Cursor) -> EventStream {
         self.core
-            .watch(EventQuery::session(self.id.clone()).after(cursor.sequence()))
+            .subscribe(EventQuery::session(self.id.clone()).after(cursor.sequence()))
     }
 
     /// Stores `content` under `key`, in place of what was there.

@@ -49,7 +49,7 @@ impl EventStream {
 
 impl Core {
     /// The events that match, from the query's cursor on.
-    pub(crate) fn watch(&self, query: EventQuery) -> EventStream {
+    pub(crate) fn subscribe(&self, query: EventQuery) -> EventStream {
         EventStream::start(self.parts.clone(), &self.runtime, query)
     }
 }

@@ -14,7 +14,7 @@ use crate::options::WorkspaceOptions;
 pub(crate) struct Cancellation {
     interrupt: Interrupt,
     told: CancellationToken,
-    watcher: tokio::task::JoinHandle<()>,
+    forwarder: tokio::task::JoinHandle<()>,
 }
 
 impl Cancellation {
@@ -30,7 +30,7 @@ impl Cancellation {
             interrupt.cancel();
             told.cancel();
         }
-        let watcher = {
+        let forwarder = {
             let (host, engine) = (options.cancellation.clone(), core.stopping.clone());
             let (interrupt, told) = (interrupt.clone(), told.clone());
             async move {
@@ -45,7 +45,7 @@ impl Cancellation {
         Self {
             interrupt,
             told,
-            watcher: tokio::spawn(watcher),
+            forwarder: tokio::spawn(forwarder),
         }
     }
 
@@ -77,7 +77,7 @@ impl Cancellation {
 
 impl Drop for Cancellation {
     fn drop(&mut self) {
-        self.watcher.abort();
+        self.forwarder.abort();
     }
 }
 

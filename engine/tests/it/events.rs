@@ -192,7 +192,7 @@ async fn a_slow_reader_misses_nothing() {
 async fn a_watch_with_a_limit_ends() {
     let host = Host::new();
     let (engine, _session) = host.session().await;
-    let mut events = engine.watch(EventQuery::all().limit(1)).unwrap();
+    let mut events = engine.subscribe(EventQuery::all().limit(1)).unwrap();
     assert_eq!(events.next().await.unwrap().unwrap().sequence, 1);
     assert!(events.next().await.is_none());
 }

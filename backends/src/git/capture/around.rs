@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::seed::Seed;
 use super::sink::GitSink;
-use super::walk::Seen;
+use super::walk::WalkResult;
 use super::{Request, Setting, Source};
 use crate::git::ObjectId;
 use crate::git::history::{self, Keeper};
@@ -46,7 +46,11 @@ impl Around {
 
 impl Setting<'_> {
     /// Looks at the repository, and keeps what a restore of it would need.
-    pub(super) fn around(&self, seed: &Seed, seen: &mut Seen) -> Result<Around, SnapshotError> {
+    pub(super) fn around(
+        &self,
+        seed: &Seed,
+        seen: &mut WalkResult,
+    ) -> Result<Around, SnapshotError> {
         let Some(repository) = self.repository else {
             return Ok(Around::default());
         };

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::around::Around;
 use super::build::Built;
-use super::walk::Seen;
+use super::walk::WalkResult;
 use super::{Request, Setting};
 use crate::coverage::Coverage;
 use crate::description;
@@ -22,7 +22,7 @@ impl Setting<'_> {
     pub(super) fn describe(
         &self,
         scope: &Scope,
-        seen: &mut Seen,
+        seen: &mut WalkResult,
         built: &Built,
         around: &Around,
     ) -> Result<Snapshot, SnapshotError> {

@@ -18,7 +18,7 @@ use crate::worktree::walk::{self, WalkOptions, Walked};
 const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
 
 /// What a walk saw, and what it went by.
-pub(super) struct Seen {
+pub(super) struct WalkResult {
     pub(super) walked: Bulk<Walked>,
     /// Whether it has anything against the rules, for the sake of an earlier capture.
     pub(super) has_kept: bool,
@@ -35,7 +35,7 @@ impl Setting<'_> {
         &self,
         base: &mut Base,
         unread_index: Option<IndexBytes>,
-    ) -> Result<(Scope, Seen), SnapshotError> {
+    ) -> Result<(Scope, WalkResult), SnapshotError> {
         let Request {
             store,
             options,
@@ -89,7 +89,7 @@ impl Setting<'_> {
         let has_new_rules = note_rules(base, rules.into_rule_files(), scope.only().is_none());
         base.put_back(seeds.into_inner());
         self.request.op.check()?;
-        let seen = Seen {
+        let seen = WalkResult {
             walked,
             has_kept,
             has_new_rules,

@@ -393,7 +393,7 @@ impl Borrowing<'_> {
         let is_cloned = self.mode != BorrowMode::Copy
             && rustix::fs::ioctl_ficlone(staged.as_file(), &source.file).is_ok();
         if !is_cloned {
-            let mut wanted = Wanted {
+            let mut wanted = CancellableFile {
                 op: self.op,
                 file: &source.file,
             };
@@ -477,12 +477,12 @@ impl Store {
 }
 
 /// A file that is read until the operation is cancelled.
-struct Wanted<'f> {
+struct CancellableFile<'f> {
     op: &'f Operation,
     file: &'f File,
 }
 
-impl io::Read for Wanted<'_> {
+impl io::Read for CancellableFile<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.op.check()?;
         self.file.read(into)

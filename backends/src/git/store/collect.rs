@@ -7,7 +7,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{MAX_COMMIT_BYTES, PackSet, Place, Store, check_kind, missing, no_sink, parse_commit};
+use super::{
+    MAX_COMMIT_BYTES, ObjectPlace, PackSet, Store, check_kind, missing, no_sink, parse_commit,
+};
 use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
 use crate::durable;
@@ -156,7 +158,7 @@ impl Store {
                 let Some(offset) = pack.index.find(id)? else {
                     continue;
                 };
-                match self.pass_on(op, Place::Pack(pack, offset), id, &mut io::sink()) {
+                match self.pass_on(op, ObjectPlace::Pack(pack, offset), id, &mut io::sink()) {
                     Ok(_) => is_right = true,
                     Err(ContentError::Store(StoreError::Corrupt { .. })) => {}
                     Err(error) => return Err(no_sink(error)),

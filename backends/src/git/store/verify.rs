@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
-use super::{Place, Store, StoredParts};
+use super::{ObjectPlace, Store, StoredParts};
 use crate::contents::ContentError;
 use crate::error::printable;
 use crate::git::ObjectId;
@@ -220,8 +220,8 @@ impl Verifying<'_> {
         for id in blobs {
             let place = self.store.at_each_place(&id, |place| {
                 Ok(match place {
-                    Place::Pack(pack, offset) => Some((pack.path().to_owned(), offset)),
-                    Place::Loose(_) => None,
+                    ObjectPlace::Pack(pack, offset) => Some((pack.path().to_owned(), offset)),
+                    ObjectPlace::Loose(_) => None,
                 })
             });
             match self.or_problem(place)? {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::Setting;
-use super::walk::Seen;
+use super::walk::WalkResult;
 use crate::description;
 use crate::record::Record;
 use crate::snapshot::BackendKind;
@@ -13,7 +13,7 @@ impl Setting<'_> {
     /// The record of the snapshot whose manifest has the name `reference`.
     pub(super) fn describe(
         &self,
-        seen: &mut Seen,
+        seen: &mut WalkResult,
         reference: String,
         started: Instant,
     ) -> Result<Record, SnapshotError> {

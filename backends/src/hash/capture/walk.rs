@@ -10,7 +10,7 @@ use crate::worktree::memory::{Closing, Outcome};
 use crate::worktree::walk::{self, Seeds, WalkOptions, Walked};
 
 /// What a walk saw.
-pub(super) struct Seen {
+pub(super) struct WalkResult {
     pub(super) walked: Bulk<Walked>,
     pub(super) closing: Bulk<Closing>,
     pub(super) search: Search,
@@ -19,7 +19,7 @@ pub(super) struct Seen {
 
 impl Setting<'_> {
     /// Walks the workspace. What is read goes through the sink, which keeps it if that is wanted.
-    pub(super) fn walk(&self, seed: Seed) -> Result<Seen, SnapshotError> {
+    pub(super) fn walk(&self, seed: Seed) -> Result<WalkResult, SnapshotError> {
         let (op, options) = (self.request.op, self.request.options);
         let base = seed.base;
         let mut scope = base.scope(self.root, options.watch, seed.usage, self.basis(), &[]);
@@ -54,7 +54,7 @@ impl Setting<'_> {
             .close(scope, delta, omitted, false, outcome);
         let closing = Bulk::new(op, closing);
         op.check()?;
-        Ok(Seen {
+        Ok(WalkResult {
             walked,
             closing,
             search,

@@ -8,12 +8,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Held files of a file system by inode.
-pub(super) type Held = BTreeMap<u64, Holding>;
+/// The open files of a file system by inode.
+pub(super) type OpenFiles = BTreeMap<u64, OpenFile>;
 
 /// How a held file was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holding {
+pub(super) struct OpenFile {
     /// What its holder calls it.
     pub(super) path: PathBuf,
     /// Whether it was there, in the workspace: if it is not any more, that is told.
@@ -31,17 +31,17 @@ pub(super) fn held(
     root: &Path,
     device: Option<(u32, u32)>,
     is_needed: &dyn Fn() -> bool,
-) -> Option<Held> {
+) -> Option<OpenFiles> {
     let own = std::process::id().to_string();
-    let mut held = Held::new();
-    let keep = |held: &mut Held, path: &Path| {
+    let mut held = OpenFiles::new();
+    let keep = |held: &mut OpenFiles, path: &Path| {
         if path.starts_with(root)
             && let Ok(found) = fs::symlink_metadata(path)
             && found.is_file()
         {
             let path = path.to_owned();
             let was_there = true;
-            held.insert(found.ino(), Holding { path, was_there });
+            held.insert(found.ino(), OpenFile { path, was_there });
         }
     };
     for process in processes() {
@@ -82,7 +82,7 @@ pub(super) fn held(
                 && !is_nameless(&process, line, &path)
             {
                 let was_there = false;
-                held.entry(inode).or_insert(Holding { path, was_there });
+                held.entry(inode).or_insert(OpenFile { path, was_there });
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::workspace::{capture, turn};
 const CLOSING_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Which of a run's snapshots is to be taken.
-pub(super) struct Wanted {
+pub(super) struct CaptureRequest {
     pub(super) label: Label,
     pub(super) id: SnapshotId,
     /// The one that a rollback from it goes back to.
@@ -34,7 +34,7 @@ impl RunTask {
         &self,
         opened: Opened,
         backend: Arc<dyn Backend>,
-        wanted: Wanted,
+        wanted: CaptureRequest,
         op: Operation,
         lock_timeout: Duration,
     ) -> Result<Snapshot, Error> {
@@ -106,7 +106,7 @@ impl RunTask {
             .capture(
                 place.opened.clone(),
                 backend,
-                Wanted {
+                CaptureRequest {
                     label: status.closing_label(),
                     id: place.after,
                     since: Some(before.id.clone()),

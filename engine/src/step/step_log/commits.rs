@@ -25,8 +25,8 @@ use crate::workspace::{capture, turn};
 const RUN_TRAILER: &str = "Stillframe-Run";
 const STEP_TRAILER: &str = "Stillframe-Step";
 
-/// A commit that a step wants, on its way.
-struct Wanted {
+/// A commit that a step has requested and that is under way.
+struct StepCommit {
     log: StepLog,
     place: StepPlace,
     step_id: StepId,
@@ -44,7 +44,7 @@ impl StepLog {
     ) -> Result<Option<CommitRecord>, Error> {
         let place = self.commit_place()?;
         let interrupt = Interrupt::never();
-        let wanted = Wanted {
+        let wanted = StepCommit {
             log: self.clone(),
             place: place.clone(),
             step_id: step_id.clone(),
@@ -116,7 +116,7 @@ impl StepLog {
     }
 }
 
-impl Wanted {
+impl StepCommit {
     /// The whole way of a commit. The workspace is held.
     fn carry_out(
         self,
