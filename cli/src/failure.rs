@@ -50,7 +50,7 @@ pub(crate) struct Failure {
     signal: Option<u8>,
     /// Whether what is typed or set is wrong, so that nothing was begun.
     is_usage: bool,
-    /// Where there was no room, if that is why and it is known.
+    /// The full file system, if that is the cause and it is known.
     full: Option<FileSystem>,
     /// Whether the state directory is there, and cannot be written.
     is_only_read: bool,
@@ -69,7 +69,7 @@ pub(crate) struct StatePlace {
     mount_point: Option<PathBuf>,
     /// What that still has for this user, in bytes, where it says so.
     free_bytes: Option<u64>,
-    /// Whether a clean-up can work there: there is room, or what is kept for that.
+    /// Whether a clean-up can work there: there is free space or the reserve.
     has_room_to_clean: bool,
     /// How large the process may make a file, in bytes, if that is limited.
     max_file_bytes: Option<u64>,
@@ -155,8 +155,8 @@ impl Failure {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// Says more of the place that there was no room in, and of the state directory, where it may
-    /// be what stood in the way.
+    /// Says more of the full file system, and of the state directory, where it may be what stood in
+    /// the way.
     #[must_use]
     pub(crate) fn with_place(mut self, place: impl FnOnce() -> StatePlace) -> Self {
         if matches!(self.kind, ErrorKind::Storage | ErrorKind::NoSpace)

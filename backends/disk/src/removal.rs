@@ -125,7 +125,8 @@ pub fn wait_for(op: &Operation, store: &Path) -> Result<(), Interrupted> {
 /// Waits until everything is gone that captures of this process had written when they were stopped.
 ///
 /// A capture that is stopped returns at once, and a thread removes what it had written of many
-/// files. For before a process ends: what it leaves takes room until the next `Backend::collect`.
+/// files. Call it before the process ends: files that it leaves use space until the next
+/// `Backend::collect`.
 pub fn wait_for_removals() {
     let mut removals = removals();
     while !removals.is_empty() {

@@ -2,11 +2,11 @@
 
 use std::io;
 
-/// There is no room for what was to be written, and it was not written.
+/// A write would have exceeded a limit, and was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} is {actual}, the limit is {limit}")]
 pub struct Exceeded {
-    /// What was counted, with what there was.
+    /// What was counted.
     pub what: String,
     /// The limit, in bytes.
     pub limit: u64,
@@ -15,7 +15,7 @@ pub struct Exceeded {
 }
 
 impl Exceeded {
-    /// Why something was not written, if that is why.
+    /// The exceeded limit, if that is the cause of `error`.
     pub fn in_io(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }

@@ -75,7 +75,7 @@ pub enum RestoreError {
         /// What is there now.
         found: String,
     },
-    /// Somebody went on with an operation of git's since the after-snapshot.
+    /// Somebody continued an operation of git's since the after-snapshot.
     #[error("{path} in the git directory is not as the run left it; nothing was touched")]
     OperationChanged {
         /// The file or directory below the git directory, printable.
@@ -117,11 +117,10 @@ pub enum RestoreError {
     /// The disk refused before the point of no return.
     #[error("the restore could not be prepared; nothing was touched")]
     Prepare(#[source] PathError),
-    /// The file system that has to take what is put back, which is the workspace's, has no room for
-    /// it.
+    /// The file system of the workspace has no space for the restored files.
     #[error("{}; nothing was touched", no_room(*needed_bytes, file_system))]
     NoRoom {
-        /// What all that is put back has, in bytes.
+        /// The size of all restored files, in bytes.
         needed_bytes: u64,
         /// Where it has to be written to.
         file_system: FileSystem,
@@ -139,8 +138,7 @@ pub enum RestoreError {
     Store(StoreError),
 }
 
-/// Small files and empty ones need room too, each for itself, so that their bytes alone explain
-/// nothing.
+/// Small and empty files need space too, so the sum of their bytes may not explain the failure.
 fn no_room(needed_bytes: u64, file_system: &FileSystem) -> String {
     match needed_bytes {
         0 => format!("the restore needs room for new files on {file_system}"),
@@ -151,7 +149,7 @@ fn no_room(needed_bytes: u64, file_system: &FileSystem) -> String {
     }
 }
 
-/// The message has why in it, so it is no source, which would be told again.
+/// The message has the reason in it, so it is not a source, which would be printed again.
 impl From<Interrupted> for RestoreError {
     fn from(why: Interrupted) -> Self {
         Self::Interrupted(why)
@@ -201,8 +199,7 @@ impl RestoreError {
         }
     }
 
-    /// That a file was not written because the restore should stop, or because there is no room, is
-    /// told as that.
+    /// If a file was not written because of a cancellation or a quota, the error says that.
     pub fn or_its_cause(self) -> Self {
         match self {
             Self::Prepare(source) => match StoreError::from(source) {

@@ -55,7 +55,7 @@ pub enum StoreError {
     Unsupported(String),
 }
 
-/// The message has why in it, so it is no source, which would be told again.
+/// The message has the reason in it, so it is not a source, which would be printed again.
 impl From<Interrupted> for StoreError {
     fn from(why: Interrupted) -> Self {
         Self::Interrupted(why)

@@ -199,7 +199,7 @@ impl Files<'_> {
             Some(entry) => self.reader.blob(self.op, &blob_id(entry), max_bytes),
             None => Ok(Some(Vec::new())),
         };
-        // Of a file whose mode alone differs nothing is told but that.
+        // If only the mode of a file differs, only that is reported.
         let is_link = |entry: Entry| entry.kind == EntryKind::Symlink;
         if let (Some(old), Some(new)) = (change.old, change.new)
             && old.id == new.id

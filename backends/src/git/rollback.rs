@@ -805,7 +805,7 @@ impl RepositoryPlan {
         let mut waited = Waited::No;
         for (name, directory) in shared.map(|name| (name, &found.common_dir)).chain(head) {
             let (above, leaf) = split(name);
-            // What cannot be opened here cannot be written later either, which is told then.
+            // What cannot be opened here cannot be written later either; that write reports it.
             let opened = open_directory(directory)
                 .ok()
                 .and_then(|fd| open_below(op, fd.as_fd(), above, Create::No).ok().flatten());
@@ -910,7 +910,7 @@ impl RepositoryPlan {
         }
         for path in operation.paths() {
             let (above, name) = split(path);
-            // As with a ref: what cannot be opened here is told when it is written.
+            // As with a ref: if it cannot be opened here, the later write reports it.
             let opened = open_directory(&found.git_dir)
                 .ok()
                 .and_then(|fd| open_below(op, fd.as_fd(), above, Create::No).ok().flatten());

@@ -176,7 +176,7 @@ struct State<'s> {
     before: &'s Directories,
     /// The submodules with a commit, by the directories that they lie in.
     named: &'s Submodules<'s>,
-    /// Whether what is new is told of each directory.
+    /// Whether new entries are reported for each directory.
     compares: bool,
 }
 

@@ -156,7 +156,7 @@ impl Committed {
     /// Says that the restore is done, and removes everything but its trash.
     pub fn finish(mut self, op: &Operation, store: &Path) -> Result<(), PathError> {
         match self.journal.done() {
-            // No room even for that. What follows frees some, and a journal that is gone says
+            // There is no space even for that. The next steps free some, and a removed journal says
             // the same.
             Err(error) if error.storage_kind() == ErrorKind::NoSpace => {}
             done => done?,

@@ -92,7 +92,7 @@ pub fn make_beside(op: &Operation, parent: &Path) -> Result<PathBuf, PathError> 
 /// Removes a directory that [`make_beside`] made, whatever permission bits what is in it has got.
 pub fn remove_beside(op: &Operation, path: &Path) -> Result<(), PathError> {
     for entry in walkdir::WalkDir::new(path).follow_links(false) {
-        // What cannot be opened up is told by its removal.
+        // If its permissions cannot be changed, its removal reports the error.
         if let Ok(entry) = entry
             && entry.file_type().is_dir()
         {

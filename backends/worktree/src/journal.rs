@@ -349,7 +349,7 @@ impl Journal {
         frame.extend_from_slice(checksum.as_bytes());
         let bytes = self.bytes + frame.len() as u64;
         if kind != Kind::Done {
-            // By then it is done, and there has to be room to say so.
+            // The restore is done by then, and there must be space to record that.
             let reserved = self.reserved.up_to(bytes);
             reserved.map_err(PathError::at("write", &path))?;
         }

@@ -81,7 +81,7 @@ pub enum StageError {
     /// The disk refused, or would refuse later.
     #[error(transparent)]
     Disk(#[from] PathError),
-    /// The file system has no room for what is to be placed.
+    /// The file system has no space for the new files.
     #[error("{needed_bytes} bytes have to be written to {file_system}")]
     NoRoom {
         /// In all.

@@ -203,7 +203,7 @@ impl Watch {
         }
     }
 
-    /// Whether whatever happens in the directory is told. One that is not, and is there, has to be
+    /// Whether every change in the directory is reported. One that is not, and is there, has to be
     /// read as a whole with all that is below it, and added: it is new, or came from elsewhere,
     /// whatever was known at its path before.
     pub(crate) fn watches(&self, path: &RelPath) -> bool {
@@ -365,7 +365,7 @@ impl Shared {
             ];
             match poll(&mut waited, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // Then `pending` alone reads; what does not fit into the queue by then is told.
+                // From then on only `pending` reads; the kernel reports an overflow of the queue.
                 Err(_) => return,
             }
             if !waited[1].revents().is_empty() {

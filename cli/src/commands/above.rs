@@ -27,7 +27,7 @@ pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
     let Some(here) = request.workspace().map(Path::to_owned) else {
         return request;
     };
-    // What is wrong with it is told by what it is needed for.
+    // The operation that needs it reports what is wrong.
     if has_snapshots(&tools.engine, &here).await.unwrap_or(true) {
         if is_above_the_current(&here) {
             tools.console.note(&format!(

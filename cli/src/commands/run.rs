@@ -38,7 +38,7 @@ const EXIT_ENGINE_FAILED: u8 = 125;
 /// As timeout(1) has it.
 const EXIT_TIMED_OUT: u8 = 124;
 
-/// What the engine says of a step that is told to go back to where it began, and cannot.
+/// The engine's message for a step whose changes should be undone and cannot be.
 const NOT_GONE_BACK: &str = "gone back from";
 
 /// As a command that SIGTERM ends has it, by which one is ended that somebody else cancels.
@@ -91,7 +91,7 @@ pub(super) struct Carried {
     pub(super) told: Told,
 }
 
-/// Questions that people were told of. Cheap to clone: all clones are one list.
+/// Questions that were shown to people. Cheap to clone: all clones share one list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told(Arc<Mutex<Vec<QuestionId>>>);
 

@@ -18,7 +18,7 @@ const LEFT_OUT: &str =
 /// What an undo of a run would do, as far as that is known.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Foreseen {
-    /// It was not planned, or could not be: whoever asks for the undo is told why.
+    /// It was not planned, or could not be; `undo` says why.
     #[default]
     Nothing,
     /// It would take something back.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stillframe_backends::SnapshotId;
 
-/// The snapshots that this engine gave rows to, by workspace, until somebody is told of them.
-/// Clones are the same.
+/// The snapshots that this engine wrote rows for, by workspace, until `verify` reports them. Clones
+/// are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Adopted(Arc<Mutex<HashMap<String, Vec<SnapshotId>>>>);
 

@@ -117,8 +117,7 @@ impl Core {
         answer_of(task).await
     }
 
-    /// As [`Core::operation`], also in an engine that has no room for more: what lets its runs go
-    /// on or end.
+    /// As [`Core::operation`], even if the engine is at its limit: what lets its runs go on or end.
     pub(crate) async fn relief<T: Send + 'static>(
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,

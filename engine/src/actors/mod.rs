@@ -100,7 +100,7 @@ impl Parts {
         self.lock.retire();
         // Otherwise it stays open for streams, which read what is there to its end.
         if self.reserve.is_lent() {
-            // First: what the database shares with others takes room too.
+            // First, because the shared memory of the database needs space too.
             self.reader.close();
             self.reserve.put_back();
         }

@@ -219,7 +219,7 @@ fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, notifier: &Notifier)
             return log.close();
         }
         if looked.elapsed() >= LOOK_EVERY {
-            // Who cannot be told of an error here finds it when reading.
+            // An error that cannot be reported here appears again when reading.
             if notifier.has_subscribers() && log.is_changed_by_others().unwrap_or(true) {
                 notifier.notify_all();
             }

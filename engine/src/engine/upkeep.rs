@@ -43,7 +43,7 @@ impl Engine {
                     false => Ok(()),
                 };
                 match adopted {
-                    // What keeps a snapshot from its row is told by the proof.
+                    // If a row cannot be written, the verification reports the snapshot.
                     Err(e) if e.kind() == ErrorKind::Corrupt => {}
                     adopted => adopted?,
                 }

@@ -794,7 +794,7 @@ impl Drop for Stream {
     }
 }
 
-/// Reads a pipe to its end, so that the command never waits for room in it, and keeps the
+/// Reads a pipe to its end, so that the command never blocks on a full pipe, and keeps the
 /// beginning.
 async fn drain(
     mut pipe: impl AsyncRead + Unpin,

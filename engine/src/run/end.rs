@@ -31,7 +31,7 @@ pub(crate) struct End {
     pub(crate) right: Option<Change>,
     /// What the last event says.
     pub(crate) said: RunEnded,
-    /// Whether this is told of a run whose engine or task was lost.
+    /// Whether this is the end of a run whose engine or task was lost.
     pub(crate) is_recovered: bool,
     pub(crate) exit_code: Option<i32>,
     pub(crate) error: Option<Failure>,

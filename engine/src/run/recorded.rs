@@ -54,7 +54,7 @@ impl Recorded {
         }
     }
 
-    /// What somebody is told who wants a run that another engine has.
+    /// The error if another engine holds the run.
     pub(crate) fn held(&self) -> Error {
         let since = self.lease.as_ref().map_or(String::new(), |lease| {
             format!(
@@ -71,7 +71,7 @@ impl Recorded {
         )
     }
 
-    /// What somebody is told who was about to begin a run that another began first.
+    /// The error if another engine began the run first.
     pub(crate) fn begun_meanwhile(&self) -> Error {
         match self.claim() {
             Claim::Held => self.held(),

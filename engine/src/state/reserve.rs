@@ -24,14 +24,14 @@ const BYTES: u64 = 1 << 20;
 /// Less is not worth a file: the memory that the processes of the database share takes 32 KiB.
 const MIN_BYTES: u64 = 128 << 10;
 
-/// In such steps it is made smaller where a full disk has no room for all of it.
+/// If a full disk has no space for the whole reserve, it is made smaller in steps of this size.
 const STEP_BYTES: u64 = 64 << 10;
 
 /// On a disk with less than this many times its size left it is not made: there others need it
 /// more.
 const MIN_TIMES_FREE: u64 = 16;
 
-/// The room that is kept on the disk of a state directory. Clones are the same.
+/// The reserve on the disk of a state directory. Clones share it.
 ///
 /// An engine that lent it to somebody puts it back when it ends, and until then begins nothing that
 /// would use it up.
@@ -50,7 +50,7 @@ impl Reserve {
         }
     }
 
-    /// Makes it if it is not there in full and there is room for others too. Best effort. Blocks.
+    /// Makes the reserve complete if the disk has enough free space. Best effort. Blocks.
     pub(crate) fn keep(&self) {
         if self.bytes() < BYTES
             && free(&self.state_dir).is_some_and(|f| f >= BYTES * MIN_TIMES_FREE)
@@ -59,8 +59,8 @@ impl Reserve {
         }
     }
 
-    /// Gives the room to the disk, for who found none there and is to use it; `false`: there is
-    /// none, or it would be of no use. Blocks.
+    /// Releases the reserve, for an operation that found the disk full; `false`: there is none, or
+    /// it would be of no use. Blocks.
     pub(crate) fn lend(&self) -> bool {
         let is_full = free(&self.state_dir).is_none_or(|free| free < BYTES);
         // A quota shows in no number of the disk's.
@@ -91,7 +91,8 @@ impl Reserve {
         }
     }
 
-    /// Does `work`, and where the disk is full and nothing was touched, once more with this room.
+    /// Does `work`; if the disk is full and nothing was touched, does it once more with the reserve
+    /// released.
     pub(crate) async fn if_needed<T, F>(
         &self,
         blocking: &Blocking,

@@ -177,7 +177,7 @@ pub(crate) fn find_by_id(
 /// Why there is no such snapshot: the id is unknown, or it is the id of a run.
 pub(crate) fn no_snapshot(store: &dyn StateStore, text: &str) -> Error {
     let unknown = || Error::not_found(format!("there is no snapshot {text:?}"));
-    // What stands in the way of looking is told by who asks for runs.
+    // If runs cannot be read, the command that lists runs reports that.
     let Ok(run) = find_run(store, text) else {
         return unknown();
     };

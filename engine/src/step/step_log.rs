@@ -205,9 +205,9 @@ impl StepLog {
         Ok(())
     }
 
-    /// As [`StepLog::commit`], of what was paid for: where the disk is full the room that is kept
-    /// for recovery is given back for it, and where somebody else has the database it is waited for
-    /// as long as the run is this engine's.
+    /// As [`StepLog::commit`], for work that was already done: if the disk is full, the reserve
+    /// that is kept for recovery is given back for it, and where somebody else has the database it
+    /// is waited for as long as the run is this engine's.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
         let expiry = self.inner.core.parts.settings.lease_expiry;
         let deadline = Instant::now() + expiry.min(MAX_WAIT);

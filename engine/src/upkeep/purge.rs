@@ -28,7 +28,7 @@ use crate::workspace::cancellation::{self, Cancellation};
 use crate::workspace::opened::Opened;
 use crate::workspace::{adoption, backends, turn};
 
-/// What whoever waits for the workspace meanwhile is told.
+/// The name of the operation, for messages to those who wait for the workspace.
 const WHAT: &str = "a purge";
 
 /// What a purge would remove. Nothing in it was done yet.
@@ -110,8 +110,8 @@ pub(crate) async fn plan(
 
 /// Removes content from everything that is kept for a workspace, and proves it.
 ///
-/// Whoever is told to stop while it is searched for has touched nothing. From the list of what was
-/// purged on it goes to its end: a secret that is half gone is of no use to anybody.
+/// A cancellation during the search touches nothing. From the list of what was purged on it goes to
+/// its end: a secret that is half gone is of no use to anybody.
 pub(crate) async fn purge(
     core: &Core,
     opened: Opened,

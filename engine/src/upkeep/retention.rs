@@ -158,7 +158,7 @@ fn announce(
     })
 }
 
-/// When the retention of a workspace begins; `None`: nobody was told of it.
+/// When the retention of a workspace begins; `None`: not announced yet.
 fn begins_at(
     store: &dyn StateStore,
     session_id: &SessionId,

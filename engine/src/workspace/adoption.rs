@@ -32,7 +32,7 @@ pub(crate) fn forgotten_by_clean_ups(
     }
 }
 
-/// What to do about a restore that was not told of.
+/// What to do about a restore without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Untold {
     /// It is over, so it is put on record.
@@ -105,7 +105,8 @@ pub(crate) fn adopt(
     Ok(())
 }
 
-/// What a lost log can be told of a restore is better than nothing, and nothing better than no log.
+/// If the log was lost, an incomplete record of a restore is better than none, and a log without
+/// the record is better than no log.
 pub(crate) fn best_effort(told: Result<Vec<Change>, Error>) -> Vec<Change> {
     told.unwrap_or_else(|e| {
         tracing::warn!(error = %e.chain(), "what the last restore did is not known");
@@ -157,7 +158,7 @@ pub(crate) fn untold_restore(
     guard: &Snapshot,
     after: Option<&Snapshot>,
 ) -> Result<Vec<Change>, Error> {
-    // Half of what is told of a restore would be taken for all of it.
+    // An incomplete record would be mistaken for a complete one.
     let op = &op.to_its_end();
     let session_id = SessionId::of_workspace(locked.id());
     let owner = Owner {

@@ -25,7 +25,7 @@ impl Cancellation {
             None => Interrupt::never(),
         };
         let told = CancellationToken::new();
-        // Work that blocks may be over before a task is told of a cancellation that came before it.
+        // Blocking work may end before a task notices a cancellation that came before the work.
         if options.cancellation.is_cancelled() {
             interrupt.cancel();
             told.cancel();

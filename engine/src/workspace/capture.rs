@@ -89,7 +89,7 @@ pub(crate) fn capture_if_changed(
     })
 }
 
-/// What the log is told of a snapshot.
+/// The row and the event of a snapshot.
 pub(crate) fn log_of(
     parts: &Parts,
     workspace: &Workspace,

@@ -128,7 +128,7 @@ pub(crate) fn record(
 /// Blocks.
 ///
 /// Somebody may have worked in the workspace before anybody looked again. So what the restore did
-/// is told by what it aimed at, and not by what is there: an undo keeps what differs from the
+/// is described by its goal, and not by the present files: an undo keeps what differs from the
 /// target.
 pub(crate) fn recovered(
     parts: &Parts,

@@ -140,8 +140,8 @@ impl Setting<'_> {
     }
 }
 
-/// Where these branches are; HEAD's own is told by HEAD. One whose ref is a trap, damaged or a name
-/// for another ref is left out: a rollback then leaves it where it is, and says so.
+/// The tips of these branches, without HEAD's own, which HEAD has. One whose ref is a trap, damaged
+/// or a name for another ref is left out: a rollback then leaves it where it is, and says so.
 fn tips_of<'a>(
     repository: &UserRepository,
     branches: impl Iterator<Item = &'a String>,

@@ -60,7 +60,7 @@ pub(in crate::git) struct List {
     /// Those of them at which a shallow clone ended: unless `.git/shallow` names them, history has
     /// a gap.
     pub(in crate::git) ends: Vec<ObjectId>,
-    /// The first that there was no room for, or that cannot be read.
+    /// The first commit beyond the limit, or that cannot be read.
     pub(super) rest: Option<ObjectId>,
 }
 

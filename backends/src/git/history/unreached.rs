@@ -116,9 +116,9 @@ pub(super) struct Reach {
 pub(super) struct Unreached {
     /// Newest first.
     pub(super) commits: Vec<Commit>,
-    /// The first that there was no more room for, or that cannot be read; `None`: they are all.
+    /// The first commit beyond the limit, or that cannot be read; `None`: all are listed.
     pub(super) rest: Option<ObjectId>,
-    /// All that there was no more room for, or that cannot be read, as far as they were come to.
+    /// All commits beyond the limit, or that cannot be read, as far as the search reached them.
     pub(super) unseen: HashSet<ObjectId>,
     /// Whether one of them cannot be read, so that another look may find more.
     pub(super) is_cut: bool,

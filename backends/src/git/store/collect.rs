@@ -29,7 +29,7 @@ const MAX_MERGED_BYTES: u64 = 32 << 20;
 
 impl Store {
     /// Removes the packs and loose objects in which no ref needs anything, and rewrites our own
-    /// packs that [waste](OwnPack::is_wasteful) much, if there is room for that; merges them when
+    /// packs that [waste](OwnPack::is_wasteful) much, if there is space for that; merges them when
     /// they are many. Answers by how many bytes [`Store::bytes`] fell.
     ///
     /// The caller holds the lock of the workspace. What is needed stays readable throughout, also
@@ -52,7 +52,7 @@ impl Store {
         let unused = uses.iter().filter(|u| u.needed.is_empty());
         let mut unneeded: Vec<PathBuf> = unused.map(|u| u.pack.path().to_owned()).collect();
         unneeded.extend(set.broken.iter().map(|(path, _)| path.clone()));
-        // First, so that there is room for what is written anew.
+        // First, so that there is space for what is rewritten.
         self.remove_packs(op, &unneeded)?;
         self.remove_loose_but(op, &live)?;
         self.forget_gone_names(op)?;

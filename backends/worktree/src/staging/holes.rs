@@ -15,9 +15,9 @@ const BLOCK: u64 = 4096;
 /// much to find as this does to read; and padding in programs and images is shorter.
 const MIN_HOLE: u64 = 64 << 10;
 
-/// A file that is filled as long as that is wanted and there is room for it.
+/// A file that is written until the operation is cancelled or the quota is reached.
 ///
-/// No snapshot knows where a file had holes, so they are made where its content has room for them.
+/// Snapshots do not record holes, so holes are made wherever the content has long runs of zeros.
 pub(super) struct Filled {
     op: Operation,
     file: File,

@@ -198,7 +198,7 @@ fn frames<'a>(
                 is_done = true;
                 return Some(encode(origin, cache, &some, &[]));
             };
-            // One without files takes some room too.
+            // A directory without files takes some space too.
             files += 1 + directory.entries.len();
             some.push((path, directory));
         }

@@ -108,7 +108,7 @@ impl Changes {
         std::mem::take(&mut self.unneeded)
     }
 
-    /// Whether the directory is watched: whatever happens in it is told.
+    /// Whether the directory is watched, so that every change in it is reported.
     pub(super) fn watches(&self, path: &RelPath) -> bool {
         self.watches.contains_key(path)
     }

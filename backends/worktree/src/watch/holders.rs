@@ -16,7 +16,7 @@ pub(super) type OpenFiles = BTreeMap<u64, OpenFile>;
 pub(super) struct OpenFile {
     /// What its holder calls it.
     pub(super) path: PathBuf,
-    /// Whether it was there, in the workspace: if it is not any more, that is told.
+    /// Whether the path existed in the workspace; its removal is then reported as a change.
     pub(super) was_there: bool,
 }
 

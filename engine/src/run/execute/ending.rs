@@ -159,7 +159,7 @@ impl RunTask {
         matches!(lease, Ok(Some(lease)) if lease.cancel_requested_at.is_some())
     }
 
-    /// What the run has asked, for whoever is told of its end.
+    /// The questions of the run, for its outcome.
     async fn questions(&self) -> Vec<QuestionRecord> {
         let run_id = self.run_id.clone();
         let reader = &self.core.parts.reader;
