@@ -174,7 +174,7 @@ pub(crate) struct ResumeRequest {
     pub(crate) current: Option<PathBuf>,
 }
 
-/// An operation to be taken back.
+/// An operation to be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UndoRequest {
     /// Where to look for it: the workspace that was named, or the current directory and then every

@@ -82,7 +82,7 @@ pub(crate) enum StepCommand {
     Shell(String),
 }
 
-/// How a step that was cut off is run again.
+/// How a step that was interrupted is run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileRerun {
@@ -357,7 +357,7 @@ impl FileStep {
     }
 
     /// How its commit is done, where that is a step of its own. It is done on what is there:
-    /// nothing of it has to be taken back for it to be done again, and a commit that is made stays.
+    /// nothing of it has to be undone for it to be done again, and a commit that is made stays.
     pub(crate) fn commit_options(&self) -> Option<StepOptions> {
         let options = StepOptions::new(self.commit_step()?)
             .definition(self.commit_definition())
@@ -372,7 +372,7 @@ impl FileStep {
             .definition(self.definition())
             .retry(self.retry());
         match self.rerun {
-            // There is nothing to take back but the commit itself.
+            // There is nothing to undo but the commit itself.
             None if self.command.is_none() => options.rerun(Rerun::InPlace),
             None => options,
             Some(FileRerun::FromBefore) => options.rerun(Rerun::FromBefore),

@@ -131,8 +131,8 @@ impl Engine {
         match recovery::recover(&engine.core).await {
             Ok(report) => engine.core.recovery.set(report).expect("it is set once"),
             Err(e) => {
-                // Its actors would outlive it otherwise, and be cut off with the runtime. Why it
-                // cannot be started is the error to tell.
+                // Its actors would outlive it otherwise, and be interrupted with the runtime. Why
+                // it cannot be started is the error to tell.
                 let _ = engine.shutdown().await;
                 return Err(e);
             }

@@ -96,7 +96,7 @@ id!(
     ArtifactId, "art_", "artifact"
 );
 id!(
-    /// Names one operation that an undo can take back: `op_` and 32 hexadecimal digits.
+    /// Names one operation that can be undone: `op_` and 32 hexadecimal digits.
     OperationId, "op_", "operation"
 );
 id!(

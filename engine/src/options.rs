@@ -339,7 +339,7 @@ impl CopyRequest {
     }
 }
 
-/// Which operation to take back.
+/// Which operation to undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UndoTarget {
     /// The latest run of the workspace, or restore or undo that changed something; so a second undo
@@ -350,7 +350,7 @@ pub enum UndoTarget {
     Run(String),
 }
 
-/// An operation to take back, and how much of it.
+/// An operation to undo, and how much of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UndoRequest {

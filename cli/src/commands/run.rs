@@ -134,7 +134,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     };
     let mut execution = Box::pin(execution);
     let mut signal = None;
-    // The run, as long as it is to be put to rest and has not begun.
+    // The run, as long as it is to be parked and has not begun.
     let mut not_begun = None;
     let outcome = loop {
         tokio::select! {
@@ -337,7 +337,7 @@ struct Ended<'a> {
 }
 
 impl Ended<'_> {
-    /// How to take back what the run changed, if it changed anything.
+    /// How to undo what the run changed, if it changed anything.
     fn way_back(&self, workspace: &WorkspaceDocument, elsewhere: &str) -> Vec<String> {
         let way_back = WayBack {
             run_id: &self.document.run_id,

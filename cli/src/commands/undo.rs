@@ -112,7 +112,7 @@ fn is_elsewhere(kind: ErrorKind, target: &UndoTarget) -> bool {
     }
 }
 
-/// Why nothing was taken back; where a plan is another by now, with the command that makes one.
+/// Why nothing was undone; where a plan is another by now, with the command that makes one.
 fn refused(tools: &Tools, error: Error, undo: &stillframe::UndoRequest) -> Failure {
     let is_other_plan = error.kind() == ErrorKind::Conflict && undo.expected_plan.is_some();
     let run = match &undo.target {
@@ -128,7 +128,7 @@ fn refused(tools: &Tools, error: Error, undo: &stillframe::UndoRequest) -> Failu
     }
 }
 
-/// Why a run cannot be taken back where no workspace is known.
+/// Why a run cannot be undone where no workspace is known.
 async fn somewhere_else(tools: &Tools, id: &str) -> Failure {
     match runs::by_id(tools, id).await {
         Err(e) => e.into(),

@@ -126,7 +126,7 @@ fn ends(workspace: &WorkspaceDocument) -> Option<Ends<'_>> {
 enum Changed {
     /// Nothing that is captured.
     Nothing,
-    /// Something that an undo takes back.
+    /// Something that an undo can undo.
     Files,
     /// No such file, but something of the repository, which others may have a say in.
     Other,

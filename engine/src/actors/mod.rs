@@ -321,7 +321,7 @@ impl LiveRuns {
 /// Where an answer goes. The asker may have left, which is no error.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// Work that waits in the queue of an actor, and can be taken back until it is begun.
+/// Work that waits in the queue of an actor, and can be withdrawn until it is begun.
 ///
 /// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer
 /// is lost too, which they hear of, and they still have the work.
@@ -348,7 +348,7 @@ impl<J> Ticket<J> {
         (ticket, Claim { job })
     }
 
-    /// The job, to be begun; `None`: it was taken back.
+    /// The job, to be begun; `None`: it was withdrawn.
     pub(crate) fn begin(&self) -> Option<J> {
         take(&self.job)
     }

@@ -92,7 +92,7 @@ impl LogOnDemand {
         lock.show()?;
         if !changes.iter().all(Change::is_of_a_capture) {
             // The next engine has to find out by this where something is half done. A capture that
-            // is cut off leaves nothing of the kind.
+            // is interrupted leaves nothing of the kind.
             lock.make_notes_durable()?;
             self.has_more_than_captures = true;
         }

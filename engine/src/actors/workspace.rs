@@ -14,7 +14,7 @@ use crate::blocking::Blocking;
 pub(crate) struct WorkspaceActor;
 
 /// Work on a workspace that waits for its turn, and is asked for when that comes; `None`: it was
-/// taken back. If it is dropped before, the caller is told.
+/// withdrawn. If it is dropped before, the caller is told.
 pub(crate) type Waiting = Box<dyn FnOnce() -> Option<Job> + Send>;
 
 /// Work on a workspace. It returns the function that answers the caller.

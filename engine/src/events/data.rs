@@ -232,7 +232,7 @@ pub(crate) struct ToolCall {
     pub(crate) done: Option<ToolDone>,
     #[serde(flatten)]
     pub(crate) failed: Option<Failed>,
-    /// Why what it did could not be taken back.
+    /// Why what it did could not be undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rollback: Option<String>,
 }

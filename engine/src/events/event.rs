@@ -90,7 +90,7 @@ event_types! {
     PHASE_SKIPPED = "phase_skipped";
     /// A phase ended with its run, which was cancelled.
     PHASE_CANCELLED = "phase_cancelled";
-    /// A phase was cut off with its run.
+    /// A phase was interrupted with its run.
     PHASE_INTERRUPTED = "phase_interrupted";
     /// An attempt at a step begins. Data: `step_id`, `phase`, `iteration`, `step`, `attempt`,
     /// `snapshot_before`.
@@ -104,7 +104,7 @@ event_types! {
     STEP_SKIPPED = "step_skipped";
     /// A step ended with its run, which was cancelled.
     STEP_CANCELLED = "step_cancelled";
-    /// A step was cut off with its run; `snapshot_after` is what it left.
+    /// A step was interrupted with its run; `snapshot_after` is what it left.
     STEP_INTERRUPTED = "step_interrupted";
     /// A part of a step's work begins. Data: `step_id`, `task`, `attempt`.
     TASK_STARTED = "task_started";
@@ -139,7 +139,7 @@ event_types! {
     /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`.
     TOOL_CALL_COMPLETED = "tool_call_completed";
     /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what
-    /// it did could not be taken back.
+    /// it did could not be undone.
     TOOL_CALL_FAILED = "tool_call_failed";
     /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";

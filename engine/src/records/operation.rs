@@ -1,4 +1,4 @@
-//! Operations that an undo can take back.
+//! Operations that can be undone.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ impl OperationKind {
     }
 }
 
-/// An operation that an undo can take back.
+/// An operation that can be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OperationRow {
     pub(crate) id: OperationId,

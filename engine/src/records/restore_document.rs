@@ -45,7 +45,7 @@ pub struct RestoreDocument {
     /// tags takes them. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved_tags: Vec<MovedTag>,
-    /// Of a rollback, and of an undo with the repository: the refs that what is taken back changed,
+    /// Of a rollback, and of an undo with the repository: the refs that what is undone changed,
     /// and that are left as it left them, sorted by name. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs_left: Vec<LeftRef>,
@@ -199,7 +199,7 @@ pub(crate) fn stored_again(dropped: &[DroppedStash], git: &str) -> Option<String
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UndoOutcome {
-    /// What was taken back.
+    /// What was undone.
     pub undone: Undone,
     /// Of what was restored, files of lines that were edited since: they have what the operation
     /// replaced, and the edits. Sorted.
@@ -216,7 +216,7 @@ pub struct UndoOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UndoPlan {
-    /// What would be taken back.
+    /// What would be undone.
     pub undone: Undone,
     /// What that would do.
     pub plan: RestorePlan,
@@ -243,9 +243,9 @@ pub(crate) enum RestorePurpose {
     Rollback,
     /// Somebody asked for a snapshot.
     Restore,
-    /// It takes back an operation.
+    /// It undoes an operation.
     Undo,
-    /// It goes back to where a step began that was cut off, for another attempt.
+    /// It goes back to where a step began that was interrupted, for another attempt.
     Step,
 }
 

@@ -82,7 +82,7 @@ pub(crate) struct IllegalEvent {
 }
 
 impl RunEvent {
-    /// Whether it puts the run to rest, so that it can go on.
+    /// Whether it parks the run, so that it can go on.
     pub(crate) fn is_rest(self) -> bool {
         matches!(self, Self::Interrupted | Self::Parked)
     }

@@ -240,7 +240,7 @@ pub(crate) struct StepRow {
     /// Tells definitions apart.
     pub(crate) definition_hash: String,
     pub(crate) snapshot_before: Option<SnapshotId>,
-    /// What the last attempt left, also where that was cut off.
+    /// What the last attempt left, also where that was interrupted.
     pub(crate) snapshot_after: Option<SnapshotId>,
     pub(crate) commit_created: Option<String>,
     pub(crate) result: Option<Value>,
@@ -375,7 +375,7 @@ pub(crate) enum Asked {
     Skipped,
     /// Nothing of it is under way: begin.
     Begin(Box<StepRow>),
-    /// It was cut off in the middle.
+    /// It was interrupted.
     Interrupted(Box<StepRow>),
     /// Its work is done, and what that left is still to be captured.
     Finish(Box<StepRow>),
@@ -466,8 +466,8 @@ pub(crate) fn closed(
     let ended: Vec<StepRow> = steps
         .iter()
         .filter(|step| !step.status.is_settled())
-        // What was cut off before stays as it is. What is there by now may be somebody else's, who
-        // worked here since, also where nobody could capture what the step had left.
+        // What was interrupted before stays as it is. What is there by now may be somebody else's,
+        // who worked here since, also where nobody could capture what the step had left.
         .filter(|step| how != Closed::Interrupted || step.status != StepStatus::Interrupted)
         .filter_map(|step| {
             // One that asks did nothing since it began to wait, whoever else did.
@@ -537,7 +537,7 @@ pub(crate) fn next_order(steps: &[StepRow]) -> u64 {
     orders.max().map_or(1, |last| last + 1)
 }
 
-/// Whether going back to where the interrupted `step` began takes back nothing but what it did: no
+/// Whether going back to where the interrupted `step` began undoes nothing but what it did: no
 /// other step of its run was at work since.
 pub(crate) fn was_alone(step: &StepRow, steps: &[StepRow]) -> bool {
     let Some(began) = step.begun_order else {
@@ -546,8 +546,8 @@ pub(crate) fn was_alone(step: &StepRow, steps: &[StepRow]) -> bool {
     steps
         .iter()
         .filter(|other| other.id != step.id && other.begun_order.is_some())
-        // Of several that were cut off at once none may go back: each has work of the others after
-        // it.
+        // Of several that were interrupted at once none may go back: each has work of the others
+        // after it.
         .all(|other| {
             other.status != StepStatus::Interrupted
                 && other.ended_order.is_some_and(|ended| ended < began)

@@ -1,7 +1,7 @@
 //! The end of a run: the only code that writes it.
 //!
 //! Every end is one transaction: the steps that were under way, the questions that are withdrawn,
-//! the operation that an undo can undo, the outcome, the status and the last event.
+//! the operation that can be undone, the outcome, the status and the last event.
 
 use serde_json::Value;
 use stillframe_backends::SnapshotId;
@@ -20,7 +20,7 @@ use crate::records::step::{Closed, PhaseRow, StepRow};
 use crate::state::change::{Change, NewEvent};
 use crate::step::{answering, step_log};
 
-/// How a run ends, or comes to rest.
+/// How a run ends, or is parked.
 #[derive(Debug)]
 pub(crate) struct End {
     /// What brings it about.
@@ -50,7 +50,7 @@ pub(crate) struct Left {
     pub(crate) steps: (Vec<PhaseRow>, Vec<StepRow>),
     /// The snapshot of what those steps left.
     pub(crate) after: Option<SnapshotId>,
-    /// What an undo takes back; `None`: the run has no workspace, or what it did there is not
+    /// The operation for an undo; `None`: the run has no workspace, or what it did there is not
     /// known.
     pub(crate) changed: Option<Changed>,
     /// The guard of its rollback, which is on record with this end.
@@ -85,7 +85,7 @@ impl End {
     }
 }
 
-/// Ends a run or puts it to rest: all of it is durable on `Ok`, and nothing is written on `Err`.
+/// Ends a run or parks it: all of it is durable on `Ok`, and nothing is written on `Err`.
 ///
 /// # Errors
 ///

@@ -175,7 +175,7 @@ impl OnRecord {
     }
 
     /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun
-    /// the steps are taken back.
+    /// the steps are undone.
     fn event(&self, run: &RunRow) -> RunEvent {
         let is_resumable = run.begun_as().resumable || self.has_phases;
         match (is_resumable && self.rollback.is_none(), self.is_unwanted()) {

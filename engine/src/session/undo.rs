@@ -98,7 +98,7 @@ impl Undo {
         })
     }
 
-    /// Whether there is nothing to take back of the files, because the rollback did it. Since then
+    /// Whether there is nothing to undo of the files, because the rollback did it. Since then
     /// somebody may have brought back what it took.
     fn is_done(&self, op: &Operation, locked: &LockedWorkspace) -> Result<bool, Error> {
         if !self.is_rolled_back {
@@ -266,7 +266,7 @@ fn refuse_a_run_in_between(
         let Some(workspace) = run.workspace.as_ref().filter(|_| run.started_at.is_some()) else {
             continue;
         };
-        // What it left when it was last put to rest.
+        // What it left when it was last parked.
         let left = store.snapshot(&workspace.after)?;
         let at = left.map_or(run.created_at, |row| row.snapshot.captured_at);
         if latest.is_none_or(|operation| at > operation.at) {
@@ -304,7 +304,7 @@ fn not_here(run: &RunRow) -> Error {
     Error::invalid_options(format!("run {} was {place}; nothing was touched", run.id))
 }
 
-/// The operation that an undo is to take back.
+/// The operation that an undo is for.
 fn operation(
     parts: &Parts,
     locked: &LockedWorkspace,

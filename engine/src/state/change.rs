@@ -118,7 +118,7 @@ pub(crate) enum Change {
     /// Snapshots, oldest first: they share the places that they have in the order of snapshots
     /// anew. Others keep theirs; an id that is unknown is no error.
     OrderSnapshots(Vec<SnapshotId>),
-    /// An operation that an undo can take back.
+    /// An operation that can be undone.
     AddOperation(Box<OperationRow>),
     /// A restore that is about to begin, or one that recovery has finished and whose run is still
     /// to be settled. There is one at a time in a workspace: an earlier one without an outcome is

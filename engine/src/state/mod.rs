@@ -187,7 +187,7 @@ pub(crate) trait StateStore: Send {
     /// The snapshots that are pinned, of any workspace, in the order in which they were.
     fn pins(&self) -> Result<Vec<PinRow>, StateError>;
 
-    /// The latest operation of a workspace that an undo can take back.
+    /// The latest operation of a workspace that can be undone.
     fn latest_operation(&self, workspace_id: &str) -> Result<Option<OperationRow>, StateError>;
 
     /// The operation that records what a run changed.

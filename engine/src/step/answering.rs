@@ -158,7 +158,7 @@ pub(crate) async fn settle_ripe(core: &Core, run_id: Option<&RunId>) -> Result<(
     all
 }
 
-/// What takes back the questions of a run that ends: nobody waits for their answers.
+/// What withdraws the questions of a run that ends: nobody waits for their answers.
 pub(crate) async fn withdrawal(
     core: &Core,
     (session_id, run_id): (&SessionId, &RunId),

@@ -36,7 +36,7 @@ const MAX_NAME_BYTES: usize = 200;
 /// larger belongs into an artifact or a file.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
-/// The answers to how a step that was cut off goes on.
+/// The answers to how a step that was interrupted goes on.
 const FROM_BEFORE: &str = "from_before";
 const IN_PLACE: &str = "in_place";
 const GIVE_UP: &str = "give_up";
@@ -304,8 +304,8 @@ impl Phase {
             Started::Attempt(attempt) => *attempt,
             Started::Done(result) => return read_result(&options.name, result),
         };
-        // Those that were cut off do not count against it: nobody knows that the work would have
-        // failed.
+        // Those that were interrupted do not count against it: nobody knows that the work would
+        // have failed.
         let mut failed = match attempt.row.attempt {
             1 => 0,
             _ => self.log.failed_attempts(&attempt.row.id).await?,
@@ -369,8 +369,8 @@ impl Phase {
         }
     }
 
-    /// Begins a step, once it is known how it goes on if it was cut off. `number`: its number among
-    /// those that are being done.
+    /// Begins a step, once it is known how it goes on if it was interrupted. `number`: its number
+    /// among those that are being done.
     async fn begin(&self, options: &mut StepOptions, number: u64) -> Result<Started, StepError> {
         let mut chosen = None;
         loop {
@@ -414,7 +414,7 @@ impl Phase {
         }
     }
 
-    /// Asks how a step that was cut off goes on.
+    /// Asks how a step that was interrupted goes on.
     async fn choose(
         &self,
         row: StepRow,

@@ -93,7 +93,7 @@ pub(crate) enum Begun {
     Skipped,
     /// Another attempt.
     Attempt(Box<Attempt>),
-    /// It was cut off, and somebody has to be asked how it goes on.
+    /// It was interrupted, and somebody has to be asked how it goes on.
     Choose(Box<StepRow>, Choices),
     /// Nothing can be done: it is on record with another definition.
     Changed(Vec<StepRow>),

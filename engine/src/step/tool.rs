@@ -125,7 +125,7 @@ impl AdapterError {
     }
 }
 
-/// A tool that could not be called, or be taken back, because of the engine leaves a run that can
+/// A tool that could not be called, or be undone, because of the engine leaves a run that can
 /// be resumed `interrupted`; otherwise its failure is that of the work.
 impl From<ToolError> for AdapterError {
     fn from(error: ToolError) -> Self {
@@ -172,8 +172,8 @@ impl RunContext {
     ///
     /// # Errors
     ///
-    /// [`ToolError::NotCalled`]: `InvalidOptions` for an empty name, or a worktree that is not clean where that
-    /// was asked for; or the snapshot before failed.
+    /// [`ToolError::NotCalled`]: `InvalidOptions` for an empty name, or a worktree that is not
+    /// clean where that was asked for; or the snapshot before failed.
     pub async fn call_tool<T>(
         &self,
         options: ToolOptions,

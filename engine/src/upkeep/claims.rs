@@ -49,7 +49,7 @@ impl Claims {
         }
         for run in store.runs_not_ended()? {
             let steps = store.steps(&run.id)?.into_iter();
-            // A step that was cut off goes back to what was before it.
+            // A step that was interrupted goes back to what was before it.
             let of_steps = steps.flat_map(|step| [step.snapshot_before, step.snapshot_after]);
             let query = EventQuery::session(run.session_id.clone()).run(run.id.clone());
             let of_tools = tool::unsettled(&store.events(&query, 0)?);

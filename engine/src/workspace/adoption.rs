@@ -176,7 +176,7 @@ pub(crate) fn untold_restore(
     };
     let after = after.or(taken.as_ref()).expect("one of them is there");
     if after.same_content(guard) {
-        // It ended before it changed anything: to take it back would be to take back nothing.
+        // It ended before it changed anything: undoing it would change nothing.
         if let Some(taken) = taken {
             backend.forget(op, locked, &[taken.id])?;
         }

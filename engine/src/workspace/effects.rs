@@ -34,7 +34,7 @@ pub(crate) enum Occasion {
     Step(Box<Change>),
     /// A crash left it, in a step that is under way by the record.
     Recovery,
-    /// Its step was cut off or has ended. What that did is known, and nothing is added to it.
+    /// Its step was interrupted or has ended. What that did is known, and nothing is added to it.
     TooLate,
 }
 

@@ -206,7 +206,7 @@ pub(crate) fn go_back(
     let (before, after, run_id) = (way.before, way.after, way.hold.run_id.to_string());
     let to = before.id.clone();
     let (goal, repository) = match way.purpose {
-        // It comes at once after what it takes back.
+        // It comes at once after what it undoes.
         RestorePurpose::Rollback => (
             RestoreGoal::Snapshot {
                 snapshot: before.clone(),

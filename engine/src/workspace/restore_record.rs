@@ -158,12 +158,12 @@ pub(crate) fn recovered(
     let is_head_moved = begun.repository && head(guard) != head(&result);
     // What an undo merges differs from its target, and is changed all the same. Whether somebody
     // else changed it since cannot be told: an undo that took back nothing is better than one that
-    // nothing takes back.
+    // nothing undoes.
     let merges = matches!(begun.purpose, RestorePurpose::Undo | RestorePurpose::Step);
     let may_have_merged = merges && !wanted.is_disjoint(&changed);
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
     if recovery.is_none() && is_as_before {
-        // It ended before it changed anything: to take it back would be to take back nothing.
+        // It ended before it changed anything: undoing it would change nothing.
         backend.forget(&Operation::unbounded(), locked, &[result.id])?;
         return Ok(vec![Change::EndRestore(begun.guard.clone())]);
     }

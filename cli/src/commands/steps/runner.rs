@@ -103,7 +103,7 @@ pub(super) struct StepRunner {
     progress: Option<ProgressLine>,
     /// By what its commands are ended.
     end_signal: EndSignal,
-    /// How often something of the run was taken back, as far as that was said.
+    /// How often something of the run was undone, as far as that was said.
     went_back: AtomicU64,
     /// What HEAD named when the last step before this process was done, until a step was begun
     /// here.
@@ -158,8 +158,8 @@ impl StepRunner {
         })
     }
 
-    /// Says what became of an attempt that was cut off, and of what was there, before this one goes
-    /// on.
+    /// Says what became of an attempt that was interrupted, and of what was there, before this one
+    /// goes on.
     async fn say_how_it_goes_on(&self, attempt: &StepContext, title: &str) {
         if attempt.attempt > 1 {
             let begun = self.events(&attempt.run, EventType::STEP_STARTED).await;
@@ -279,8 +279,8 @@ impl StepRunner {
         Ok(made.map(|made| made.commit))
     }
 
-    /// The commit that an attempt made which was cut off after it. What differs by now is not its
-    /// step's work.
+    /// The commit that an attempt made which was interrupted after it. What differs by now is not
+    /// its step's work.
     async fn made_before(&self, attempt: &StepContext) -> Result<Option<CommitRecord>, Error> {
         if attempt.attempt == 1 {
             return Ok(None);

@@ -93,7 +93,7 @@ impl RunTask {
             _ => RunEvent::Failed,
         };
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) {
-            // Those that could not be taken back before.
+            // Those that could not be undone before.
             steps.withdraw_all().await?;
         }
         let problems = [
@@ -139,7 +139,7 @@ impl RunTask {
         .await
     }
 
-    /// Ends the run or puts it to rest, unless it is another engine's by then.
+    /// Ends the run or parks it, unless it is another engine's by then.
     async fn write_end(&self, end: End) -> Result<(), Error> {
         let end = End {
             right: Some(self.hold.fence()),
@@ -202,7 +202,7 @@ impl RunTask {
         error.in_run(self.run_id.clone())
     }
 
-    /// Puts a run to rest whose work has not begun in this process, or ends it if somebody wants
+    /// Parks a run whose work has not begun in this process, or ends it if somebody wants
     /// that or it cannot be resumed. Says which.
     pub(super) async fn rest_or_cancel(
         &self,

@@ -132,7 +132,7 @@ pub(super) fn forget_snapshots(
     drop_unshared(transaction, &digests)
 }
 
-/// Adds what an undo can take back.
+/// Adds an operation that can be undone.
 pub(super) fn add_operation(
     transaction: &Transaction<'_>,
     row: &OperationRow,

@@ -13,7 +13,7 @@ use crate::step::options::{Rerun, StepOptions};
 use crate::workspace::restore::{self, WayBack};
 use crate::workspace::{capture, turn};
 
-/// What a step that was cut off has to do.
+/// What a step that was interrupted has to do.
 pub(super) enum Ready {
     /// Another attempt.
     Begin(Box<StepRow>),
@@ -23,7 +23,7 @@ pub(super) enum Ready {
     Choose(Box<StepRow>, Choices),
 }
 
-/// How a step that was cut off can go on.
+/// How a step that was interrupted can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choices {
     /// Whether the workspace can go back to where it began.
@@ -43,8 +43,8 @@ fn same_head(one: &Snapshot, other: &Snapshot) -> bool {
 }
 
 impl StepLog {
-    /// Makes the workspace ready for another attempt at a step that was cut off, unless somebody
-    /// has to be asked how.
+    /// Makes the workspace ready for another attempt at a step that was interrupted, unless
+    /// somebody has to be asked how.
     pub(super) async fn make_ready(
         &self,
         row: StepRow,
@@ -58,8 +58,8 @@ impl StepLog {
         let mut row = row;
         let is_unknown = row.snapshot_before.is_some() && row.snapshot_after.is_none();
         if is_unknown && options.rerun == Some(Rerun::FromBefore) {
-            // Nobody could capture what it left when it was cut off. What is there now is all that
-            // is known of it, and may be somebody's work of days: that goes back, and into the
+            // Nobody could capture what it left when it was interrupted. What is there now is all
+            // that is known of it, and may be somebody's work of days: that goes back, and into the
             // guard, only where it was asked for by name.
             row.snapshot_after = Some(self.capture(place, Some(cancellation)).await?.id);
         }
@@ -112,8 +112,8 @@ impl StepLog {
         }
     }
 
-    /// Whether a step that was cut off is known to have left files, branch and HEAD as it had found
-    /// them.
+    /// Whether a step that was interrupted is known to have left files, branch and HEAD as it had
+    /// found them.
     async fn did_nothing(&self, row: &StepRow) -> Result<bool, Error> {
         let (Some(before), Some(after)) = (&row.snapshot_before, &row.snapshot_after) else {
             return Ok(false);

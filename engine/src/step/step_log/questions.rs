@@ -24,7 +24,7 @@ use crate::step::answering;
 /// How often a question is looked at that nobody rings for: another process may have answered.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often a question that moves while it is taken back is looked at again.
+/// How often a question that moves while it is withdrawn is looked at again.
 const MAX_LOOKS: usize = 4;
 
 /// Who waits for what, in this process.
@@ -135,8 +135,8 @@ impl StepLog {
     /// Notes, before a part of the work of a step is done and after it, that the step does it,
     /// which may wait for an answer beside it. `within`: the step.
     ///
-    /// What shows that a step goes on while it waits has it count as at work until it is cut off:
-    /// what is there by then is its own, and not only what was there when it asked.
+    /// What shows that a step goes on while it waits has it count as at work until it is
+    /// interrupted: what is there by then is its own, and not only what was there when it asked.
     pub(crate) async fn note_work(&self, within: Option<u64>) -> Result<(), Error> {
         let Some(number) = within else {
             return Ok(());
@@ -457,7 +457,7 @@ impl StepLog {
         }]
     }
 
-    /// Goes on without the answers that are still waited for. What keeps one from being taken back
+    /// Goes on without the answers that are still waited for. What keeps one from being withdrawn
     /// is in no other's way; the first such failure is the answer.
     pub(crate) async fn withdraw_all(&self) -> Result<(), Error> {
         let mut all = Ok(());
@@ -596,7 +596,7 @@ impl StepLog {
     }
 }
 
-/// A question that is waited for. Dropped before it is answered, it is taken back, so that the run
+/// A question that is waited for. Dropped before it is answered, it is withdrawn, so that the run
 /// is not said to wait for what nobody waits for; unless the run ends, which says itself what
 /// becomes of its questions.
 struct Asked {
