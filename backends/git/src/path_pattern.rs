@@ -448,9 +448,13 @@ mod tests {
         let deep = [b"**/".repeat(300_000), b"*a*b".to_vec()].concat();
         let components = [b"**/*a*a/".repeat(100), b"b".to_vec()].concat();
         let classes = [b"*[a-z]?".repeat(100_000), b"b".to_vec()].concat();
-        for pattern in [stars, deep, components, classes] {
-            assert!(!matches(&pattern, &name));
-            assert!(!matches(&pattern, &path));
+        let directories = [b"**/a/".repeat(100), b"b".to_vec()].concat();
+        let partly_named = [b"**/a*/".repeat(100), b"b".to_vec()].concat();
+        let many = [b"a/".repeat(2_000), b"a".to_vec()].concat();
+        for pattern in [stars, deep, components, classes, directories, partly_named] {
+            for path in [&name, &path, &many] {
+                assert!(!matches(&pattern, path));
+            }
         }
         // Tried one by one, the ways to share 255 bytes among 100 stars outlast the machine.
         assert!(started.elapsed() < Duration::from_secs(5));
