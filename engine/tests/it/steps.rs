@@ -1,4 +1,4 @@
-//! Runs that go on where they were: phases, steps, leases, and an id that is started again.
+//! Runs that can be resumed: phases, steps, leases, and an id that is started again.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
