@@ -56,12 +56,12 @@ pub trait Repository: Send + Sync {
     /// Prepares a commit of `snapshot` on the branch that is checked out, and makes its trees and
     /// blobs durable in the user's repository. `None`: nothing differs from that branch.
     ///
-    /// What is committed is what `git add --all` and `git commit` would commit of what was
-    /// captured: line endings as attributes say, omitted paths as the branch has them. No hook
-    /// runs, nothing is signed, no filter runs: a changed file that takes one is
-    /// [`CommitError::Unsupported`], unless the index has it already. No ref and no index moves.
-    /// The snapshot is one that was just taken: [`CommitError::Conflict`] if HEAD has moved since,
-    /// and in the middle of a merge or the like.
+    /// The commit has what `git add --all` and `git commit` would commit of the captured files:
+    /// line endings as attributes say, omitted paths as the branch has them. No hook runs, nothing
+    /// is signed, no filter runs: a changed file that takes one is [`CommitError::Unsupported`],
+    /// unless the index has it already. No ref and no index moves. The snapshot is one that was
+    /// just taken: [`CommitError::Conflict`] if HEAD has moved since, and in the middle of a merge
+    /// or the like.
     fn prepare_commit(
         &self,
         op: &Operation,

@@ -41,8 +41,8 @@ pub(super) fn keep(
     add(&written(refs), store, pack)
 }
 
-/// The same for facts that those ids do not have. That there is none is stored too: not knowing is
-/// something else.
+/// The same for facts that those ids do not have. An empty result is stored too, because it differs
+/// from an unknown one.
 pub(super) fn keep_details(
     details: &RefDetails,
     store: &Store,

@@ -203,8 +203,8 @@ impl Watch {
         }
     }
 
-    /// Whether every change in the directory is reported. One that is not, and is there, has to be
-    /// read as a whole with all that is below it, and added: it is new, or came from elsewhere,
+    /// Whether every change in the directory is reported. An existing directory that is not watched
+    /// has to be read as a whole, with everything below it, and added: it is new or was moved here,
     /// whatever was known at its path before.
     pub(crate) fn watches(&self, path: &RelPath) -> bool {
         lock(&self.shared.changes).watches(path)

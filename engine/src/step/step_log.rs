@@ -206,8 +206,8 @@ impl StepLog {
     }
 
     /// As [`StepLog::commit`], for work that was already done: if the disk is full, the reserve
-    /// that is kept for recovery is given back for it, and where somebody else has the database it
-    /// is waited for as long as the run is this engine's.
+    /// that is kept for recovery is released for it, and if another process has the database, it
+    /// waits as long as this engine holds the run.
     async fn commit_ending(&self, changes: Vec<Change>) -> Result<(), Error> {
         let expiry = self.inner.core.parts.settings.lease_expiry;
         let deadline = Instant::now() + expiry.min(MAX_WAIT);
