@@ -1,4 +1,4 @@
-//! What a capture says of what it found, whichever backend made it.
+//! The parts of a capture's description that both backends share.
 
 use std::time::Instant;
 
@@ -15,8 +15,8 @@ use crate::worktree::root::Root;
 use crate::worktree::tally::Tally;
 use crate::worktree::walk::Walked;
 
-/// The snapshot, as far as a walk tells of it: whoever calls adds what the backend knows. The
-/// links are taken out of what was `walked`.
+/// The snapshot with the results of a walk; the caller adds what only its backend knows. The links
+/// are taken out of what was `walked`.
 pub(crate) fn snapshot(
     op: &Operation,
     (workspace, root): (&LockedWorkspace, &Root),

@@ -246,8 +246,8 @@ pub enum PurgeError {
     /// This backend cannot do it.
     #[error("{0}; nothing was purged")]
     Unsupported(String),
-    /// The store failed. What is on the list of what was purged is not handed out any more, though
-    /// its bytes may still be there; the same purge again, or a collection, goes on.
+    /// The store failed. Content on the list is not returned any more, but its bytes may still
+    /// exist; the same purge again, or a collection, finishes.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

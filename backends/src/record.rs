@@ -62,8 +62,8 @@ impl Record {
         }
     }
 
-    /// Whether both say the same of the files and of what was left out, whoever was asked when.
-    /// What a rule leaves out may have another size.
+    /// Whether both describe the same files and the same omissions, whatever else differs. What a
+    /// rule leaves out may have another size.
     pub(crate) fn has_the_same(&self, other: &Self) -> bool {
         self.snapshot.same_content(&other.snapshot)
             && self.has_content == other.has_content

@@ -150,7 +150,7 @@ impl Stage {
             .map(|entry| (entry.path().to_owned(), entry.metadata().unwrap().len()))
             .filter(|(path, _)| {
                 let name = path.file_name().unwrap().to_str().unwrap();
-                // Whoever lists the records may write the one of the last.
+                // Listing the records may write the note of the last one.
                 let is_quicker = caches::is_of_captures(path) || name == caches::LAST_RECORD;
                 !["HEAD", "config"].contains(&name) && !is_quicker
             })

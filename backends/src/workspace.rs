@@ -57,8 +57,8 @@ pub struct Workspace {
 
 /// A workspace that no other engine can touch while this value lives.
 ///
-/// The kernel holds the lock, so a crash lets go of it. It does not stop the user's editor: what
-/// a restore is about to replace is compared with the guard first.
+/// The kernel holds the lock, so a crash releases it. It does not stop the user's editor: what a
+/// restore is about to replace is compared with the guard first.
 ///
 /// A capture that is stopped may still have files to remove when it has returned. A thread does
 /// that, and the lock is given back when it is done, whatever becomes of this value.

@@ -22,8 +22,8 @@ use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
 use crate::toml_text;
 
-/// Of how much new content is kept in a plain directory, in bytes, when nothing else is said:
-/// whoever types a command wants the way back, and nobody wants a disk filled by the way.
+/// How much new content is kept in a plain directory by default, in bytes: a person wants to be
+/// able to undo a command, but not to fill the disk.
 pub(crate) const DEFAULT_RETAIN_CONTENT_BYTES: u64 = 1 << 30;
 
 /// The variable with the largest that the store of a workspace may be, for every command that adds

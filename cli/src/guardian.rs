@@ -6,8 +6,8 @@ use crate::output;
 
 /// Ends this process as SIGKILL does, after saying why.
 ///
-/// A command that kills its parent means whoever started it, and that is the guardian. What is left
-/// of the command has been ended, and the run is settled by the next command, as after any such
+/// A command that kills its parent kills the guardian, and means the program that started it. The
+/// rest of the command has been ended, and the next command settles the run, as after any such
 /// kill.
 pub(crate) fn die_with_it() {
     output::to_stderr(

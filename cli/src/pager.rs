@@ -58,7 +58,7 @@ impl Pager {
     }
 
     /// Lets `write` write into the pager, and waits until it has been read. `false`: there is no
-    /// such pager, and nothing was shown. Whoever leaves it early has seen enough.
+    /// such pager, and nothing was shown. Leaving the pager early is not an error.
     pub(crate) fn show(
         &self,
         write: impl FnOnce(&mut dyn Write) -> Result<(), Failure>,

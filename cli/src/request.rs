@@ -139,7 +139,7 @@ pub(crate) enum ConfigRequest {
 pub(crate) struct RunRequest {
     /// `None`: in a session of its own, which ends with the run.
     pub(crate) session: Option<SessionId>,
-    /// Without a cancellation; whoever carries it out adds one.
+    /// Without a cancellation; the caller adds one.
     pub(crate) options: RunOptions,
     /// The command.
     pub(crate) adapter: CommandAdapter,

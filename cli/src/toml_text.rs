@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::output;
 
-/// The text of a file. Links are followed: whoever names the file may have made one. What is no
-/// regular file, or has more than `max_bytes`, is [`io::ErrorKind::InvalidInput`].
+/// The text of a file. Links are followed, because the user may have made one. What is no regular
+/// file, or has more than `max_bytes`, is [`io::ErrorKind::InvalidInput`].
 pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<String> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
     // A FIFO would be waited for.

@@ -40,9 +40,9 @@ fn set_process_wide() {
     use libgit2_sys as raw;
 
     let nowhere: *const c_char = c"".as_ptr();
-    // SAFETY: `initialise` calls this once, while nobody else uses libgit2: whoever does goes
-    // through `initialise` first, and waits there. The options take the arguments that libgit2's
-    // `common.h` names for them, and copy the text.
+    // SAFETY: `initialise` calls this once, while no other thread uses libgit2: every use calls
+    // `initialise` first, and waits there. The options take the arguments that libgit2's `common.h`
+    // names for them, and copy the text.
     unsafe {
         for level in [ProgramData, System, XDG, Global] {
             git2::opts::set_search_path(level, "").expect("an empty path can be set");

@@ -203,8 +203,8 @@ impl Refs {
         Ok(names.into_iter().map(|(_, name)| name).collect())
     }
 
-    /// Every ref of the repository with what it names, also those that are no snapshots. One that
-    /// names nothing is an error: what it is for may be any of what there is.
+    /// Every ref of the repository with what it names, also those that are no snapshots. A ref that
+    /// names nothing is an error, because it could have been any of the snapshots.
     pub(crate) fn all(&self) -> Result<BTreeMap<String, ObjectId>, StoreError> {
         let mut refs = self.packed()?.whole()?;
         for name in self.loose_names("refs")? {
@@ -435,7 +435,7 @@ impl Refs {
             true => packed.refs,
             false => packed.whole()?,
         };
-        // git's own protocol: whoever makes the lock file may replace the file by it.
+        // git's own protocol: the process that makes the lock file may replace the file by it.
         let path = self.git_dir.join(PACKED);
         let lock = self.git_dir.join("packed-refs.lock");
         let mut file = op

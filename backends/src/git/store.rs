@@ -116,8 +116,8 @@ const MAX_HELD_BYTES: u64 = 4 << 20;
 
 /// The private repository of one workspace. Threads may share it.
 ///
-/// Several processes may read it at once. Whoever publishes, forgets or collects holds the lock of
-/// the workspace.
+/// Several processes may read it at once. Publishing, removing and collecting need the lock of the
+/// workspace.
 #[derive(Debug)]
 pub(crate) struct Store {
     git_dir: PathBuf,
@@ -863,8 +863,8 @@ impl Store {
         self.git_dir.join(SHORTCUTS).join(id.as_str())
     }
 
-    /// The file that is to lead from the id of a snapshot to its ref, before there is one: whoever
-    /// relies on what was published last knows by it that something may follow. Best effort.
+    /// Makes the file that leads from the id of a snapshot to its ref, before the ref exists: it
+    /// shows readers of the note that something may follow the ref in the note. Best effort.
     fn stage_shortcut(
         &self,
         op: &Operation,

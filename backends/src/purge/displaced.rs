@@ -33,8 +33,8 @@ pub(crate) fn drop_purged(
 }
 
 impl Workspace {
-    /// Finds content in what restores displaced, or had staged. Reads all of that; there is no path
-    /// of what is found, which lies under numbers.
+    /// Finds content in files that restores displaced or staged. It reads all of them; their names
+    /// are numbers, so their paths are not known.
     pub fn find_displaced(
         &self,
         op: &Operation,

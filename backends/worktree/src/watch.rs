@@ -94,8 +94,8 @@ pub type Pending = BTreeMap<RelPath, Look>;
 struct Shared {
     disk_path: PathBuf,
     identity: Identity,
-    /// `None` once there is a hole. Whoever adds a watch shares it until the changes know the
-    /// watch, and whoever reads events has it alone: so no event is read of an unknown watch.
+    /// `None` once there is a hole. Adding a watch takes a shared lock until the changes know the
+    /// watch, and reading events takes the exclusive lock, so no event of an unknown watch is read.
     inotify: RwLock<Option<Arc<OwnedFd>>>,
     /// Readable once the thread is to end.
     stop: OwnedFd,
@@ -116,7 +116,7 @@ impl AsRef<Scans> for Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change of what is guarded is whole before anything can panic.
+    // No change of the guarded value can be left half-way by a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

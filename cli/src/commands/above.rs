@@ -11,8 +11,8 @@ use super::Tools;
 use crate::failure::Failure;
 use crate::request::{OutsidePath, Request, quoted};
 
-/// The request as it is meant where nothing was captured and something was in a directory above:
-/// what reads is about that one, and of what writes it is said how to have it so.
+/// The request for a directory without snapshots below a workspace with some: commands that read
+/// use that workspace, and commands that write say how to name it.
 ///
 /// A directory below a workspace is no workspace of its own by being stood in. Yet a command that
 /// writes does what it was told where it was told.
@@ -89,8 +89,8 @@ pub(super) fn to_name(tools: &Tools, workspace: &Path) -> Option<String> {
     is_above.then(|| format!("--workspace {}", quoted(workspace.as_os_str())))
 }
 
-/// How git is called for the repository of a workspace, by whoever types a command where this one
-/// was typed.
+/// The call of git for the repository of a workspace, for a person in the present current
+/// directory.
 pub(super) fn git(workspace: &Path) -> String {
     let current = std::env::current_dir().ok();
     let here = current.as_deref().and_then(work_tree);

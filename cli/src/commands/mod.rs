@@ -69,7 +69,7 @@ impl Tools {
     }
 }
 
-/// Does what was asked for, and lets go of what need not be kept any more.
+/// Carries out the request, and applies retention.
 pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, Failure> {
     let request = above::settle(tools, request).await;
     let grown = retention::adds_to(&request);
@@ -194,8 +194,8 @@ async fn while_wanted<F: Future<Output = Result<Reply, Failure>>>(
     }
 }
 
-/// Does `work`, whoever interrupts. A restore that is killed half-way is finished by the next
-/// command, but nobody who presses Ctrl-C wants to look at half a restore until then.
+/// Does `work` and ignores signals meanwhile. The next command would finish an interrupted restore,
+/// but a person who presses Ctrl-C should not find half a restore until then.
 async fn to_the_end(
     tools: &Tools,
     work: impl Future<Output = Result<Reply, Failure>>,

@@ -177,7 +177,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         None => false,
     };
     let undo = match is_copied_only || tools.console.shows_notes() {
-        // Whoever is in a hurry is not kept waiting for it.
+        // After a signal it is not waited for.
         true => tokio::select! {
             undo = way_back::foresee(tools, &document) => undo,
             _ = signals.next() => Foreseen::default(),
@@ -374,8 +374,8 @@ impl Adapter for Foreground {
 
 /// The exit code of `run`: the command's own, unless the engine could not see or put right what it
 /// did: that is an error of its own. `signal` is the number of the one that cancelled the run, for
-/// a command that had not begun. Of one that completed before, the engine has nothing to do any
-/// more: whoever starts it again until it exits with 0 comes to an end.
+/// a command that had not begun. For a run that had completed before, the engine has nothing left
+/// to do, so a host that starts the run again until it exits with 0 does not loop for ever.
 fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     let document = ended.document;
     let is_answered = document.is_stored && document.status == RunStatus::Completed;

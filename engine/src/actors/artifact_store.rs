@@ -125,8 +125,8 @@ fn start<T: Send + 'static>(
     });
 }
 
-/// Does `work` on a thread of its own, and answers: whoever writes what it reads may have a turn
-/// among the blocking threads.
+/// Does `work` on a separate thread, and answers: the writer of the stream that it reads may occupy
+/// a blocking thread.
 fn start_beside<T: Send + 'static>(
     blocking: &Blocking,
     reply: Reply<T>,
@@ -136,6 +136,6 @@ fn start_beside<T: Send + 'static>(
         let done = catch_unwind(AssertUnwindSafe(work));
         let _ = reply.send(done.unwrap_or_else(|panic| Err(StepLost::panicked(&*panic).into())));
     });
-    // Without a thread the way to answer is lost, which whoever asked hears of.
+    // If no thread can be started, the reply port is dropped, and the caller gets an error.
     drop(begun);
 }

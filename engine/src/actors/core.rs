@@ -299,7 +299,7 @@ impl Core {
         Err(Error::unavailable(format!("session {id} cannot be made")))
     }
 
-    /// Lets go of what a session watches if it has ended, also while something of it was under way.
+    /// Ends the watches of a session if it has ended, also after an operation that outlasted it.
     pub(crate) async fn let_go_if_ended(&self, session_id: &SessionId) {
         let parts = &self.parts;
         if !parts.watched.has(session_id) {
@@ -312,11 +312,11 @@ impl Core {
         }
     }
 
-    /// Lets go of what a session watches, where no other does.
+    /// Ends the watches of a session that no other session shares.
     pub(crate) async fn let_go(&self, session_id: &SessionId) {
         let gone = self.parts.watched.let_go(session_id);
         if !gone.is_empty() {
-            // An engine that stops lets go of them too.
+            // An engine that stops ends them too.
             let _ = self.parts.blocking.run(move || drop(gone)).await;
         }
     }

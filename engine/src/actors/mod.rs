@@ -323,8 +323,8 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Work that waits in the queue of an actor, and can be withdrawn until it is begun.
 ///
-/// Whoever asked keeps a [`Claim`] on it: when the queue is lost with its actor, the way to answer
-/// is lost too, which they hear of, and they still have the work.
+/// The caller keeps a [`Claim`] on it: if the queue is lost with its actor, the reply port is
+/// dropped too. The caller notices this, and still has the work.
 pub(crate) struct Ticket<J> {
     job: Arc<Mutex<Option<J>>>,
 }

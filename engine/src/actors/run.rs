@@ -19,8 +19,8 @@ use crate::state::error::StateError;
 
 /// Checks every transition of one run against the table, and answers once it is in the log.
 ///
-/// The work of the run is a task that owns what it needs, so that it goes on when this actor is
-/// lost; a successor is made by whoever asks next.
+/// The work of the run is a task that owns what it needs, so that it continues if this actor is
+/// lost; the next request makes a new actor.
 pub(crate) struct RunActor;
 
 /// What a run is asked for.
@@ -175,8 +175,8 @@ impl Actor for RunActor {
         let RunMessage::Step { step, reply } = message;
         let _ = reply.send(self.step(state, *step).await);
         if !state.parts.live_runs.has(&state.run_id) {
-            // It is in this engine no more, or never was. Whoever asks for another step finds
-            // another.
+            // The run is no longer in this engine, or never was. The next step is sent to another
+            // actor.
             myself.stop(Some(OVER.to_owned()));
         }
         Ok(())

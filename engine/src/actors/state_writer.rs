@@ -60,8 +60,8 @@ pub(crate) struct LogOnDemand {
 }
 
 impl LogOnDemand {
-    /// What `open` opens; where that fails the next one tries again. `lock`: the sign of life of
-    /// whoever writes.
+    /// The store that `open` opens; if that fails, the next call tries again. `lock`: shows that
+    /// the writing engine is alive.
     pub(crate) fn new(
         lock: &Arc<EngineLock>,
         open: impl FnMut() -> Result<Box<dyn StateStore>, StateError> + Send + 'static,
@@ -151,8 +151,8 @@ impl StateWriter {
         self.commit_and_release(changes, None).await
     }
 
-    /// As [`StateWriter::commit`]; `held` is let go of once they are written or refused, also where
-    /// nobody waits for that any more.
+    /// As [`StateWriter::commit`]; `held` is dropped once they are written or refused, even if the
+    /// caller no longer waits.
     pub(crate) async fn commit_and_release(
         &self,
         changes: Vec<Change>,

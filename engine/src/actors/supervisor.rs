@@ -174,8 +174,8 @@ impl SupervisorActor {
         ended: &ActorCell,
     ) {
         let now = Instant::now();
-        // A child that fails to start is started when it is next asked for, and whoever asks is
-        // told why not.
+        // A child that fails to start is started again by the next request, and the caller gets the
+        // reason if that fails.
         if let Some(id) = state.sessions.remove(ended) {
             if state.sessions.may_restart(&id, now) {
                 let _ = self.session(myself, state, id).await;

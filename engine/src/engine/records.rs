@@ -256,8 +256,8 @@ impl Engine {
         Ok(waiting.map(QuestionRecord::from).collect())
     }
 
-    /// Has no question be open for whoever reads then whose time is up, unless that cannot be
-    /// written down now: what is on record is told all the same.
+    /// Records the default answers of questions past their deadline before they are read. If that
+    /// cannot be written now, the records are read as they are.
     async fn settle_ripe(&self, run_id: Option<&RunId>) {
         if let Err(e) = answering::settle_ripe(&self.core, run_id).await {
             tracing::warn!(error = %e.chain(), "questions whose time is up are not settled");

@@ -151,7 +151,7 @@ event_types! {
     /// Content was taken out of what is kept. Data: `contents`, `bytes`, `snapshots`, `runs`,
     /// `artifacts`, `freed_bytes`, `proven`; no path and no content.
     WORKSPACE_CONTENT_PURGED = "workspace_content_purged";
-    /// A clean-up let go of something. Data: `snapshots` (ids), `artifacts` (keys),
+    /// A clean-up removed something. Data: `snapshots` (ids), `artifacts` (keys),
     /// `safety_refs_removed` (names), `moved_tags`.
     WORKSPACE_CLEANED_UP = "workspace_cleaned_up";
     /// What the retention would forget was told for the first time. Data: `snapshots` (how many),

@@ -48,8 +48,9 @@ fn guard() -> io::Result<bool> {
             return Ok(true);
         }
     };
-    // Whoever ends a whole group of processes politely means the host, which ends the command its
-    // own way; blocked only now, because the command has the same ones blocked.
+    // A polite signal to a whole process group is meant for the host, which ends the command its
+    // own way. These signals are blocked only now, because the command inherits the signals that
+    // are blocked when it starts.
     let _ = SigSet::all().thread_block();
     tell(&host, Word::Started(command.as_raw_nonzero().get()));
     let teller = host.try_clone()?;

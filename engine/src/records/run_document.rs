@@ -25,8 +25,8 @@ pub(crate) struct KeptOptions<W> {
     pub(crate) metadata: Value,
 }
 
-/// What a run stays, whoever goes on with it. Rows of earlier versions have none of it, which is
-/// its default.
+/// The properties of a run that do not change when it is resumed. Rows of earlier versions do not
+/// have them; then the defaults apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct BegunAs {

@@ -470,7 +470,8 @@ pub(crate) fn closed(
         // who worked here since, also where nobody could capture what the step had left.
         .filter(|step| how != Closed::Interrupted || step.status != StepStatus::Interrupted)
         .filter_map(|step| {
-            // One that asks did nothing since it began to wait, whoever else did.
+            // A step that asks did nothing since it began to wait; all changes since then are by
+            // others.
             let is_asking = step.status == StepStatus::Running && step.snapshot_after.is_some();
             let ending = StepEnding {
                 snapshot_after: left.filter(|_| !is_asking).cloned(),

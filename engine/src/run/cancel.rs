@@ -29,7 +29,7 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     let mut looks = 1;
     let cancelled = loop {
         match try_cancel(core, run_id).await {
-            // Somebody has taken it, or let go of it, since it was looked at.
+            // Another engine has taken or released it since it was read.
             Err(e) if e.kind() == ErrorKind::Conflict && looks < MAX_LOOKS => {
                 looks += 1;
                 let found = recorded(core, run_id).await?;
@@ -46,8 +46,8 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the session of a run that was cancelled here, if it was made for the run: whoever began it
-/// is gone. The run is cancelled, which is what was asked for, whatever becomes of this.
+/// Ends the session of a run that was cancelled here, if it was made for the run: the process that
+/// began it is gone. The run is cancelled, which is what was asked for, whatever becomes of this.
 pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
     if !run.begun_as().own_session {
         return;
@@ -69,7 +69,7 @@ pub(crate) async fn end_own_session(core: &Core, run: &RunRow) {
     }
 }
 
-/// `None`: whoever has the run was asked; otherwise the run, which is cancelled.
+/// `None`: the engine that holds the run was asked; otherwise the cancelled run.
 async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
     let mut found = recorded(core, run_id).await?;
     let is_stranded =
@@ -86,8 +86,8 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
         }
     }
     let found = found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))?;
-    // Whoever is in its workspace may be an owner that was not heard of for a while, and hears of
-    // it there.
+    // The engine at work in its workspace may be an owner that did not renew its lease for a while,
+    // and notices the cancellation there.
     if found.claim() == Claim::Held || is_left {
         return ask_its_owner(core, &found.row).await.map(|()| None);
     }
@@ -110,7 +110,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
     Ok(Some(found.row))
 }
 
-/// Asks whoever has a run to cancel it.
+/// Asks the engine that holds a run to cancel it.
 async fn ask_its_owner(core: &Core, row: &RunRow) -> Result<(), Error> {
     let parts = &core.parts;
     let ask = Change::RequestCancel {
@@ -150,7 +150,7 @@ async fn what_is_left(
         return Ok((None, None));
     }
     let right = match found.lease.clone() {
-        // Whoever takes it over at the same time, or was taken for dead, is refused.
+        // An engine that takes it over at the same time, or that only seemed dead, is refused.
         Some(lease) => {
             let at = parts.now();
             Some(owner::taken_from_owner(parts, &row.id, lease, at)?)

@@ -124,7 +124,7 @@ pub(crate) async fn execute(
         None => None,
     };
     if let Some(recorded) = &recorded {
-        // Whoever named no session looked for one before somebody else began the run.
+        // A caller that named no session looked for one before another engine began the run.
         let is_anothers = recorded.row.session_id != *session_id;
         if is_anothers && (options.own_session || recorded.claim() == Claim::Held) {
             return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
@@ -149,7 +149,7 @@ pub(crate) async fn execute(
     let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
     let mut options = options;
     if let Some(recorded) = &recorded {
-        // What it was begun as it stays, whoever goes on with it.
+        // Its properties stay as they were when it was begun.
         options.resumable |= recorded.row.begun_as().resumable;
         let opened = workspace.as_ref().map(|place| &place.opened);
         recorded::check_workspace(&recorded.row, opened)?;
@@ -332,7 +332,7 @@ impl RunTask {
     /// Goes on with a run that nobody has.
     async fn resumed(&mut self, recorded: Recorded) -> Result<RunOutcome, Error> {
         let in_run = self.run_id.clone();
-        // Whoever had it may still be there, and have the workspace.
+        // The previous holder may still exist, and hold the workspace.
         let lock = match self.workspace.clone() {
             Some(place) => {
                 if let Err(e) = place.backend.clone() {
@@ -382,7 +382,7 @@ impl RunTask {
                 before
             }
             Err(e) => {
-                // It is as it was, for whoever comes next. The first failure is the one to tell.
+                // It is as it was, for the next attempt. The first failure is the one to tell.
                 let _ = self.rest_or_cancel(&Failure::from(&e), true).await;
                 return Err(e.in_run(self.run_id.clone()));
             }

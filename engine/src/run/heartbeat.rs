@@ -28,8 +28,8 @@ pub(crate) fn new_lease(parts: &Parts, epoch: u64) -> Result<Lease, Error> {
     })
 }
 
-/// Holds the lease of a run for as long as the run is under way, and hears of whoever asks through
-/// the log that it be cancelled. Cancels `lost` once the run is another engine's.
+/// Holds the lease of a run while the run is under way, and notices cancellations that are
+/// requested through the log. Cancels `lost` once the run is another engine's.
 pub(crate) async fn tend(
     core: Core,
     hold: Hold,
@@ -53,7 +53,8 @@ pub(crate) async fn tend(
                 }
             }
             Ok(_) => return lost.cancel(),
-            // The next look may succeed; whoever takes it over meanwhile is found by the renewal.
+            // The next look may succeed, and the renewal notices an engine that took the run over
+            // meanwhile.
             Err(_) => {}
         }
         if renewed.elapsed() < heartbeat {

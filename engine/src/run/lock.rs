@@ -75,11 +75,11 @@ impl RunLock {
         }
     }
 
-    /// Gives the right back after a run that was brought to its end: whoever comes next need not
-    /// look for what it had started.
+    /// Releases the lock after a run that ended: the next holder need not look for processes that
+    /// the run had started.
     pub(crate) fn release(self) {
-        // Best effort: where it fails, whoever comes next looks, and finds nothing or what was left
-        // on purpose.
+        // Best effort: if it fails, the next holder looks, and finds nothing or processes that were
+        // left on purpose.
         let _ = self.file.set_len(0);
     }
 }
@@ -105,7 +105,7 @@ fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
             return Ok(Attempt::Left(survivors));
         }
     }
-    // Best effort: the lock is the kernel's, the text is for whoever has to wait.
+    // Best effort: the lock is the kernel's, and the text is only for messages of those who wait.
     let holder = format!("{holder} (process {})", std::process::id());
     let _ = write_holder(&mut file, &holder);
     Ok(Attempt::Taken(RunLock { file }))

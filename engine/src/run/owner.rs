@@ -10,7 +10,7 @@ use crate::records::run_row::RunRow;
 use crate::state::change::Change;
 use crate::state::liveness;
 
-/// Whether nobody has the run, or nobody who is heard of. Blocks.
+/// Whether no engine holds the run, or its engine does not renew the lease. Blocks.
 pub(crate) fn is_free(parts: &Parts, row: &RunRow, lease: Option<&Lease>) -> Result<bool, Error> {
     let is_alive = has_owner(parts, row)?;
     Ok(match lease {
@@ -29,8 +29,8 @@ pub(crate) fn has_owner(parts: &Parts, row: &RunRow) -> Result<bool, Error> {
     Ok(liveness::is_alive(parts.state_dir.path(), &row.engine_id)?)
 }
 
-/// Takes a run from whoever had it, so that nobody holds it, and an owner that comes back late
-/// writes nothing.
+/// Takes a run from its engine, so that no engine holds it, and an owner that comes back late can
+/// write nothing.
 pub(crate) fn taken_from_owner(
     parts: &Parts,
     run_id: &RunId,

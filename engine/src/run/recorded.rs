@@ -47,7 +47,7 @@ impl Recorded {
         match self.row.status {
             status if status.is_terminal() => Claim::Ended,
             RunStatus::WaitingForInput if !self.open.is_empty() => Claim::Waiting,
-            // Whoever had it has given it up.
+            // The previous holder has released it.
             status if status.is_at_rest() => Claim::Claimable,
             _ if self.is_free => Claim::Claimable,
             _ => Claim::Held,

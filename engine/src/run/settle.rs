@@ -104,7 +104,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     };
     let event = found.event(&run);
     let closing = match what_it_left(core, &run, event).await {
-        // Whoever is at work there is left alone, and the next engine settles the run.
+        // An operation at work there is not disturbed, and the next engine settles the run.
         Err(e) if e.kind() == ErrorKind::Busy => {
             tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
             return Ok(Settled::Left);

@@ -593,8 +593,8 @@ async fn restore(
     let parts = core.parts.clone();
     let lock_timeout = parts.settings.lock_timeout;
     let workspace = opened.workspace.clone();
-    // What is named is told at once if it is wrong, whoever is at work, and is that one though
-    // others are taken until it is this one's turn.
+    // A name is resolved at once, even while another operation is at work: a wrong name is reported
+    // immediately, and snapshots taken meanwhile do not change its meaning.
     let named = {
         let (text, workspace) = (request.snapshot.clone(), workspace.clone());
         core.parts

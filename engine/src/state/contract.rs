@@ -773,7 +773,7 @@ pub(crate) fn a_snapshot_gets_an_owner_later_and_keeps_it(state: &impl TestState
     for (written, expected) in [
         (&adopted, &adopted),
         (&owned, &owned),
-        // Whoever adopts it later knows less.
+        // A row that is adopted later has less, and does not replace this one.
         (&adopted, &owned),
     ] {
         store.commit(&[add(written)]).unwrap();
@@ -1036,7 +1036,7 @@ pub(crate) fn of_two_claimers_of_one_lease_one_wins(state: &impl TestState) {
         Some(at(5))
     );
     let (mut one, mut other) = (state.open(), state.open());
-    // Whoever claims it has to know that it is to stop.
+    // The engine that claims it has to know that it should stop.
     let error = one.commit(&[claim("a", Some(1))]).unwrap_err();
     assert!(matches!(error, StateError::TakenOver(_)), "{error}");
     let told = || match claim("a", Some(1)) {

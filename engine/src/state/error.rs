@@ -40,7 +40,7 @@ pub(crate) enum StateError {
         found: i64,
         supported: i64,
     },
-    /// Another process reads, so that nothing can be said of what is left on disk.
+    /// Another process reads, so it is not known what is left on disk.
     #[error("the state database is in use by another process")]
     InUse,
     /// The place for the database cannot be used for one.

@@ -143,8 +143,8 @@ impl Shown {
             .mode(0o700)
             .create(&directory)
             .map_err(PathError::at("make the directory", &directory))?;
-        // Locked under a name that nobody looks for, and then renamed: whoever sees the file
-        // would take it for a dead engine's until it is locked.
+        // Locked under a temporary name, and then renamed: another engine would treat an unlocked
+        // file as a dead engine's.
         let staged = directory.join(format!(".{id}"));
         let path = lock_path(state_dir, id);
         let file = open(&staged, true).map_err(PathError::at("make", &staged))?;

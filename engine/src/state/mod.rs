@@ -58,8 +58,8 @@ pub(crate) trait StateStore: Send {
     /// Whether anybody else has committed since this was asked last, with another connection.
     fn is_changed_by_others(&mut self) -> Result<bool, StateError>;
 
-    /// Whether so much is beside the one place that [`StateStore::fold`] brings it to that whoever
-    /// opens this waits for it.
+    /// Whether the write-ahead log, which [`StateStore::fold`] empties, is so long that opening the
+    /// state takes noticeable time.
     fn has_long_log(&self) -> bool;
 
     /// Brings everything that is durable to one place, and makes that the next commit has to wait

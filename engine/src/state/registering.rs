@@ -17,8 +17,7 @@ use stillframe_disk::lock::{lock_within, shared_lock_within};
 
 use crate::error::Error;
 
-/// How long a put waits for a clean-up, which has the lock for no longer than it takes to let go of
-/// it.
+/// How long a put waits for a clean-up, which releases the lock at once.
 const MAX_WAIT_OF_PUT: Duration = Duration::from_secs(30);
 
 /// How long a clean-up waits for puts. What it leaves because of them is the next one's.

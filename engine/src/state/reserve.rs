@@ -17,8 +17,8 @@ use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::state::file_size_limit::has_file_size_limit;
 
-/// What the database, a journal and a snapshot of what is there need, with as much again for a file
-/// system that counts in larger pieces.
+/// The space that the database, a journal and a snapshot of the present state need, doubled for
+/// file systems with larger blocks.
 const BYTES: u64 = 1 << 20;
 
 /// Less is not worth a file: the memory that the processes of the database share takes 32 KiB.
@@ -79,8 +79,8 @@ impl Reserve {
         self.is_lent.load(Ordering::Relaxed)
     }
 
-    /// Makes it again if it was lent, of what is left of it: what the work needed to keep is gone.
-    /// Best effort. Blocks.
+    /// Makes the reserve again if it was released, from the space that is left after the work. Best
+    /// effort. Blocks.
     pub(crate) fn put_back(&self) {
         if !self.is_lent() || self.bytes() > 0 {
             return;

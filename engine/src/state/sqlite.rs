@@ -123,8 +123,8 @@ impl StateStore for SqliteStore {
         if pages == 0 || pages != folded {
             return Ok(());
         }
-        // Whoever commits next begins the log anew, and its header is synced before anything
-        // follows it. So something is written, which changes nothing.
+        // The next commit restarts the log, and syncs its header before anything follows. So this
+        // writes something that changes nothing.
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -335,7 +335,7 @@ impl Phase {
             };
             failed += 1;
             if self.context.cancellation.is_cancelled() {
-                // Whoever ends the run says what became of the step.
+                // The end of the run decides what becomes of the step.
                 return Err(error.into());
             }
             let ending = StepEnding {

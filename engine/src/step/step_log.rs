@@ -660,7 +660,7 @@ impl StepLog {
             _ => StepStatus::Completed,
         };
         if found.as_ref().is_some_and(|row| row.status == goal) {
-            // Whoever is done with it here has no more steps in it.
+            // The phase has ended before, so no more steps of it follow here.
             let mut began = self.inner.began.lock().unwrap_or_else(|e| e.into_inner());
             began.entry(key.clone()).or_insert_with(Instant::now);
             return Ok(());

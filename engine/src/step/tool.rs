@@ -233,7 +233,7 @@ impl RunContext {
                     snapshot_after: outcome.snapshot_after.clone(),
                     warning: outcome.warning.as_ref().map(|w| w.message.clone()),
                 });
-                // What the tool did is done, whoever can be told.
+                // The tool has done its work, even if that cannot be recorded.
                 let _ = self.steps.tell(EventType::TOOL_CALL_COMPLETED, &said).await;
                 Ok(outcome)
             }

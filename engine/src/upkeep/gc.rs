@@ -242,9 +242,9 @@ fn clean_up(
     Ok(upkeep.outcome)
 }
 
-/// Removes what restores displaced whose guards are forgotten: whoever forgot them was killed
-/// before it came to that. A guard that the log has or a store has, be it damaged, is not
-/// forgotten.
+/// Removes the displaced files of guards that no longer exist: the clean-up that removed the guards
+/// was killed before it removed the files. A guard that the log or a store has, even a damaged one,
+/// still exists.
 pub(crate) fn drop_strays(
     op: &Operation,
     parts: &Parts,
@@ -319,7 +319,7 @@ pub(crate) fn refuse_contradicting_dates(
     Ok(())
 }
 
-/// The snapshots that retention lets go of, oldest first. Pure.
+/// The snapshots that retention removes, oldest first. Pure.
 ///
 /// `snapshots` are newest first, and can be read: one that cannot is nothing to fall back on, so
 /// that it does not count. The newest stays, and so does every one that is claimed; both count
@@ -548,8 +548,8 @@ impl<'a> Upkeep<'a> {
         Ok(())
     }
 
-    /// What puts on record that these are let go of, and what became of the refs of which nothing
-    /// is on record yet.
+    /// The changes that record the removal of these snapshots, and the fate of refs that is not
+    /// recorded yet.
     fn telling(
         &mut self,
         locked: &LockedWorkspace,
@@ -578,8 +578,8 @@ impl<'a> Upkeep<'a> {
         Ok(changes)
     }
 
-    /// Lets go of what the guards among these have in the user's repository; answers with all but
-    /// the guards of what could not be removed there: with them it would be forgotten whose it is.
+    /// Removes the safety refs of the guards among these; returns all but the guards whose refs
+    /// could not be removed, because the guard is the only record that such a ref is ours.
     fn release(
         &mut self,
         op: &Operation,
@@ -619,8 +619,8 @@ impl<'a> Upkeep<'a> {
         Ok(ids)
     }
 
-    /// Forgets snapshots, in the log first: a row without content would be a promise, and what the
-    /// store still has when this ends half way is removed by whoever looks next.
+    /// Removes snapshots, in the log first: a row without content would be a false promise, and if
+    /// this is interrupted, the next operation removes what the store still has.
     pub(crate) fn forget(
         &mut self,
         op: &Operation,
@@ -696,7 +696,7 @@ impl<'a> Upkeep<'a> {
         Ok(())
     }
 
-    /// Frees the space of what nobody needs any more.
+    /// Frees the space of everything that is no longer needed.
     pub(crate) fn collect(
         &mut self,
         op: &Operation,
@@ -790,7 +790,7 @@ impl<'a> Upkeep<'a> {
 }
 
 impl Upkeep<'_> {
-    /// The snapshots that the retention lets go of, oldest first.
+    /// The snapshots that retention removes, oldest first.
     pub(crate) fn past_retention(
         &self,
         op: &Operation,

@@ -110,8 +110,8 @@ pub(crate) async fn plan(
 
 /// Removes content from everything that is kept for a workspace, and proves it.
 ///
-/// A cancellation during the search touches nothing. From the list of what was purged on it goes to
-/// its end: a secret that is half gone is of no use to anybody.
+/// A cancellation during the search touches nothing. Once the list is written, the purge runs to
+/// its end, because a partly removed secret helps nobody.
 pub(crate) async fn purge(
     core: &Core,
     opened: Opened,

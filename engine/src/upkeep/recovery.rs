@@ -22,7 +22,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
     let parts = core.parts.clone();
     let mut report = RecoveryReport::default();
     if !parts.state_dir.is_writable() {
-        // It is for whoever may write.
+        // Recovery is left to an engine that may write.
         return Ok(report);
     }
     let before = parts.reader.read(|store| store.last_position()).await?;
@@ -87,7 +87,7 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
 async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Error> {
     let parts = &core.parts;
     let not_ended = match parts.reader.read(|store| store.runs_not_ended()).await {
-        // Whoever goes on with another one settles that.
+        // A damaged row must not stop the start. A run is settled when it is used next.
         Err(e) if e.kind() == ErrorKind::Corrupt => {
             tracing::warn!(error = %e.chain(), "no run is settled");
             return Ok(());
@@ -109,7 +109,7 @@ async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Err
         }
         let (id, workspace) = (run.id.clone(), run.workspace.clone());
         match settle_run(core, run, None).await {
-            // It is in nobody's way but its own.
+            // A damaged run must not stop the others.
             Err(e) if e.kind() == ErrorKind::Corrupt => {
                 tracing::warn!(run = %id, error = %e.chain(), "not settled");
                 report.left.extend(workspace.map(|workspace| LeftWorkspace {

@@ -66,7 +66,7 @@ pub enum RetentionOutcome {
     },
 }
 
-/// Looks at a workspace, if that is due, and lets go of what need not be kept.
+/// Applies retention to a workspace, if that is due.
 pub(crate) async fn apply(
     core: &Core,
     opened: Opened,
@@ -86,7 +86,7 @@ pub(crate) async fn apply(
         carry_out(&Operation::unbounded(), &parts, locked, &options)
     });
     match applied.await {
-        // Whoever is at work there applies it, or the next one.
+        // The operation at work there applies it, or the next one does.
         Err(e) if e.kind() == ErrorKind::Busy => Ok(RetentionOutcome::Nothing),
         applied => applied,
     }

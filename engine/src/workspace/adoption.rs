@@ -127,8 +127,8 @@ pub(crate) fn in_one_order(one: Vec<Snapshot>, other: Vec<Snapshot>) -> Vec<Snap
     merged
 }
 
-/// As [`adopt`] where log and store are out of step: some of the log was lost. Whoever does
-/// anything with the workspace begins with that, so that what comes next is the newest.
+/// As [`adopt`], if a part of the log was lost. Every operation on the workspace does this first,
+/// so that what it adds is the newest.
 pub(crate) fn adopt_unlisted(
     op: &Operation,
     parts: &Parts,

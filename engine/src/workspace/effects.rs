@@ -234,8 +234,9 @@ fn fail(
     error
 }
 
-/// Settles the effects on this workspace that a crash left pending: whoever carries one out holds
-/// the workspace, so nobody does. What cannot be settled now keeps nobody from working here.
+/// Settles the effects on this workspace that a crash left pending: carrying one out needs the lock
+/// of the workspace, so no other process is doing that now. Effects that cannot be settled now do
+/// not stop other work here.
 pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), Error> {
     let workspace_id = locked.id().to_owned();
     let pending = parts

@@ -46,8 +46,8 @@ pub(crate) fn finish(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
 /// Puts on record a restore that is over, and of which nobody could tell: what was carried on to
 /// its end before may have ended before it was told.
 ///
-/// Whoever restores holds the workspace until the record is written, so what is under way here by
-/// the record has ended.
+/// A restore holds the lock of the workspace until its record is written. So a restore that is
+/// under way according to the log has ended.
 pub(crate) fn tell_untold(
     parts: &Parts,
     locked: &mut LockedWorkspace,

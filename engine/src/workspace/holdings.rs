@@ -78,8 +78,8 @@ pub(crate) fn unlisted(
     for backend in backends::backends(parts) {
         held.extend(backend.list(op, workspace)?);
     }
-    // After the stores: what somebody publishes meanwhile has its row, or is seen by who comes
-    // next.
+    // After the stores: a snapshot that is published meanwhile has its row, or the next comparison
+    // finds it.
     let known = known(parts, workspace)?;
     held.retain(|snapshot| !known.contains(&snapshot.id) && snapshot.label.as_str() != NOW);
     Ok(held)

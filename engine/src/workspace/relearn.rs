@@ -8,9 +8,8 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::workspace::{holdings, turn};
 
-/// How long somebody who is at work in a workspace whose log was lost is waited for: whoever begins
-/// gives the log its rows at once, and a program that is being started elsewhere holds a lock for a
-/// moment.
+/// How long to wait for the lock of a workspace whose log was lost. An operation that begins there
+/// writes the rows at once, and a starting program holds the lock only for a moment.
 const RELEARN_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Core {
@@ -37,8 +36,8 @@ impl Core {
             |_| Ok(()),
         );
         match adopted.await {
-            // Who reads is told what the log has. Whoever works there next adopts it, or says what
-            // is wrong.
+            // A reader gets what the log has. The next operation there writes the rows, or reports
+            // what is wrong.
             Err(e)
                 if matches!(
                     e.kind(),

@@ -17,7 +17,7 @@ use crate::worktree::walk::{self, WalkOptions, Walked};
 /// The names of the files that hold rules; those whose text the cache has come first.
 const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
 
-/// What a walk saw, and what it went by.
+/// The result of a walk, and the rules that it used.
 pub(super) struct WalkResult {
     pub(super) walked: Bulk<Walked>,
     /// Whether it has anything against the rules, for the sake of an earlier capture.

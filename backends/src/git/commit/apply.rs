@@ -91,7 +91,8 @@ struct Hand<'a> {
     git_dir: OwnedFd,
     settings: Settings,
     root: Root,
-    /// Names our own locks in the repository: the same for whoever carries out this intent.
+    /// Names our own locks in the repository; it is the same for every process that carries out
+    /// this intent.
     operation: String,
     aim: Aim,
     lock_timeout: Duration,

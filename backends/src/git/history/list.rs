@@ -88,8 +88,8 @@ impl List {
                 text.push_str(&format!("purged {blob}\n"));
             }
         }
-        // An end is a base that is itself one of the commits. Whoever knows of no ends takes it for
-        // lost where it has to be given back, and leaves the branch.
+        // An end is a base that is itself one of the commits. A version that does not know ends
+        // treats it as lost when it should be given back, and leaves the branch.
         let bases = self.bases.iter().chain(&self.ends);
         let bases = bases.map(|id| format!("base {id}\n"));
         let rest = self.rest.iter().map(|id| format!("rest {id}\n"));

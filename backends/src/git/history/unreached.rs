@@ -172,7 +172,7 @@ pub(super) fn unreached(
             own.push(id);
             oldest = oldest.min(time);
         }
-        // Whoever is reached reaches what comes before it.
+        // If a commit is reached, so are its ancestors.
         for parent in parents {
             if !is_reached || looked_at <= reach.looked_at {
                 walk.push(parent, is_reached);

@@ -20,7 +20,8 @@ use crate::{durable, note};
 
 /// The longest names of so many refs, and some numbers.
 const MAX_BYTES: u64 = 32 << 10;
-/// So many directories are known to be synced: those of what is done by hand, and of the last runs.
+/// The most directories that the note lists as synced: that of operations by hand, and those of the
+/// last runs.
 const MAX_SYNCED: usize = 8;
 
 /// What the file says.
@@ -66,7 +67,7 @@ impl Refs {
     /// Notes which ref was made last, after its shortcut was, where `before` is what was known when
     /// it was made. Best effort.
     pub(crate) fn note_last(&self, op: &Operation, made: &SnapshotRef, before: Option<&Newest>) {
-        // Whoever took the number that followed came right after.
+        // The next number was taken right after.
         let follows = before.filter(|before| before.found.seq + 1 == made.seq);
         let count = match follows {
             Some(before) => before.count + 1,

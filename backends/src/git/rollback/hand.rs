@@ -213,8 +213,8 @@ impl Hand<'_> {
     /// Removes what a crash of this operation left in the user's way, wherever it was at work. What
     /// is put back now may end before it comes to that place.
     ///
-    /// Best effort beside what is told of that. Where a file system has no hard links, a lock is
-    /// known for ours only by what it holds, so it stays.
+    /// Best effort beside what is told of that. On a file system without hard links, only its
+    /// content shows that a lock is ours, so it stays.
     pub(super) fn release_what_a_crash_left(&self, op: &Operation) {
         let tags = self.plan.tags.iter().map(|(name, _)| &**name);
         let branches = self.plan.branches.iter().map(|branch| &*branch.name);
@@ -331,7 +331,8 @@ impl Below<'_> {
         op.before()
             .map_err(PathError::at("remove", self.git_path.join(name)))?;
         match rustix::fs::unlinkat(&parent, leaf, AtFlags::REMOVEDIR) {
-            // A file took its place: so it was to be, or it is told when that is written.
+            // A file took its place: either this was planned, or the later write of that file
+            // reports it.
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => self.sync_above(op, name),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(PutError::Changed {
                 what: printable(&self.git_path.join(name)),

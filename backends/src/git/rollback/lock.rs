@@ -43,8 +43,8 @@ pub(in crate::git) struct Locks<'a> {
 impl Locks<'_> {
     /// Takes away what a crash of this operation left in the user's way at `place`.
     ///
-    /// Best effort. Where a file system has no hard links, a lock is known for ours only by what it
-    /// holds, so it stays.
+    /// Best effort. On a file system without hard links, only its content shows that a lock is
+    /// ours, so it stays.
     pub(in crate::git) fn release_what_a_crash_left(&self, op: &Operation, place: &Place<'_>) {
         let lock = self.lock_of(place);
         if let Ok(Some(evidence)) = place.look(&lock.evidence) {

@@ -450,8 +450,8 @@ impl Store {
         self.came_in.lock().expect("no panic while it is held")
     }
 
-    /// Takes back what came in for a snapshot that was not published, as far as that can be done:
-    /// what stays is in nobody's way, and goes with the next collection.
+    /// Removes borrowed objects of a snapshot that was not published. Best effort: objects that
+    /// stay are harmless, and the next collection removes them.
     ///
     /// The caller holds the lock of the workspace, so nothing else can have started to need it.
     pub(crate) fn take_back(&self, op: &Operation) {

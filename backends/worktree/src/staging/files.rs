@@ -46,8 +46,8 @@ pub(super) struct Job<'a> {
     pub(super) number: usize,
     /// Where it will be placed.
     pub(super) path: &'a RelPath,
-    /// Whom it is given to: the owner of what it replaces, or of the directory it goes to. `None`:
-    /// it stays ours.
+    /// The new owner: that of the file that it replaces, or of its directory. `None`: it stays
+    /// ours.
     pub(super) owner: Option<Owner>,
     /// Whether something is there that it takes the place of.
     pub(super) replaces: bool,
@@ -320,8 +320,8 @@ impl StagedFile<'_> {
         let (not_given, is_any) = match Attributes::of(source) {
             Ok(attributes) if attributes.is_empty() => return false,
             Ok(attributes) => {
-                // The kernel asks for the right to write, whoever has the file open (xattr(7)). If
-                // it does not give that, the attributes are refused, and named.
+                // The kernel requires write permission even for an open file (xattr(7)). Without it
+                // the attributes cannot be set, and are named.
                 let _ = rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR);
                 (
                     attributes.give_to(self.stager.op, file, Path::new(&self.name)),

@@ -6,8 +6,8 @@ use crate::path::RelPath;
 use crate::stat_cache::{CachedDirectory, Directories, StatCache};
 
 /// The directories that a cache has from an index alone, taken out of it for the walk that looks at
-/// them for the first time: what an index says of one is let go of as soon as the walk has seen it,
-/// so that a workspace is never in memory twice.
+/// them for the first time: the entries of the index for a directory are dropped as soon as the
+/// walk has seen it, so that a workspace is never in memory twice.
 #[derive(Debug, Default)]
 pub struct Seeds(Mutex<Directories>);
 

@@ -241,7 +241,7 @@ impl Changes {
         has_grown
     }
 
-    /// How many directories were settled since somebody looked for who holds files in them.
+    /// How many settled directories were not yet searched for open files.
     pub(super) fn growth(&self) -> Growth {
         match self.unscanned {
             Unscanned::None => Growth::None,
@@ -250,7 +250,7 @@ impl Changes {
         }
     }
 
-    /// The directories of which it is not known who holds files in them.
+    /// The directories that were not yet searched for open files.
     pub(super) fn unscanned(&self) -> Vec<Arc<RelPath>> {
         match &self.unscanned {
             Unscanned::None => Vec::new(),

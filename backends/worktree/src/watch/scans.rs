@@ -35,7 +35,7 @@ impl Drop for Turn<'_> {
 
 impl Scans {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change of what is guarded is whole before anything can panic.
+        // No change of the guarded value can be left half-way by a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -194,8 +194,8 @@ fn open_or_make(path: &Path) -> io::Result<fs::File> {
 /// read whom the umask lets in, and its companions take over the permissions of the database. The
 /// lock of those who open is held.
 ///
-/// One that is there is never opened here: whoever closes any descriptor of a file gives up all
-/// locks that the process has on it (fcntl(2)), and those are what SQLite's connections live by.
+/// An existing file is never opened here: closing any descriptor of a file releases all locks that
+/// the process has on it (fcntl(2)), and SQLite's connections depend on these locks.
 fn make_private_database(path: &Path) -> Result<(), PathError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_file() => meta,
@@ -253,8 +253,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// So many pages of the log are folded into the database by whoever commits then. Whoever opens a
-/// database that nobody else has open reads all of its log, at five microseconds a page.
+/// With this many pages in the log, the next commit folds them into the database. Opening a
+/// database that no other process has open reads all of its log, at five microseconds a page.
 const MAX_LOG_PAGES: u32 = 250;
 
 /// The file of a log of so many pages: its header, and one before each page.

@@ -164,8 +164,8 @@ pub(super) const SELECT_SNAPSHOT: &str = concat!(
     " FROM snapshots"
 );
 
-/// Conditions for the label that the document has. A document that is none matches, so that whoever
-/// reads it is told that it is damaged.
+/// Conditions for the label that the document has. An invalid document matches, so that reading it
+/// reports the damage.
 pub(super) const LABEL_IS: &str =
     "CASE WHEN json_valid(document) THEN json_extract(document, '$.label') IS ?2 ELSE 1 END";
 pub(super) const LABEL_IS_NOT: &str =

@@ -157,8 +157,8 @@ impl StepLog {
         }
     }
 
-    /// As [`StepLog::note_work`], after the part: it may have asked since. What is done is done,
-    /// whoever can be told.
+    /// As [`StepLog::note_work`], after the part: it may have asked since. The work is done, even
+    /// if that cannot be recorded.
     pub(crate) async fn note_worked(&self, within: Option<u64>) {
         if let Err(e) = self.note_work(within).await {
             tracing::warn!(error = %e.chain(), "not noted that a step works while it waits");
@@ -235,7 +235,7 @@ impl StepLog {
                 // Its work is about to be stopped.
                 cancellation.cancelled().await;
             }
-            // First: what is answered from here on is for whoever goes on with the run.
+            // First, because answers from here on are for the resumed run.
             if cancellation.is_cancelled() {
                 return Err(Error::new(
                     ErrorKind::Cancelled,
@@ -468,7 +468,7 @@ impl StepLog {
         all
     }
 
-    /// Has whoever asks in this place again be asked anew: its answer led nowhere.
+    /// Makes the same question be asked again, because its answer had no effect.
     pub(crate) async fn forget_answer(&self, place: &QuestionPlace) -> Result<(), Error> {
         let _turn = self.inner.turn.lock().await;
         if self.is_closed() {
@@ -489,8 +489,8 @@ impl StepLog {
         self.commit(vec![put, told]).await
     }
 
-    /// Goes on without an answer. One that is there all the same stays on record, for whoever asks
-    /// in that place again.
+    /// Goes on without an answer. An answer that exists stays on record, for the next time that
+    /// this question is asked.
     async fn withdraw(&self, id: &QuestionId) -> Result<(), Error> {
         let _turn = self.inner.turn.lock().await;
         let mut looks = 1;
