@@ -125,7 +125,8 @@ pub struct RawItem<'b> {
 }
 
 /// What the bytes of the tree `id` name, unjudged: for trees that are known to be right, because we
-/// made them or have read them before. `Corrupt` where they are malformed.
+/// made them or have read them before, and for callers with a judgement of their own. `Corrupt`
+/// where they are malformed.
 pub fn raw_items<'b>(
     id: ObjectId,
     bytes: &'b [u8],

@@ -7,7 +7,8 @@ use super::{RepositoryError, UserRepository, hex_id};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::repository::Head;
-use crate::tree::{Entry, EntryKind};
+use crate::tree::Entry;
+use crate::tree_object::{self, ItemKind, RawItem};
 use crate::{ObjectId, ObjectKind};
 
 /// A commit message that long was not written by hand, and only its first line matters here.
@@ -22,11 +23,6 @@ const MAX_UNFOLDED_ENTRIES: u64 = 10_000_000;
 
 /// How many bytes the paths of these may have, and how many the trees themselves.
 const MAX_UNFOLDED_BYTES: u64 = 1024 * 1024 * 1024;
-
-/// The modes of a directory and of a submodule in a tree.
-const MODE_DIRECTORY: u32 = 0o040_000;
-
-const MODE_SUBMODULE: u32 = 0o160_000;
 
 impl UserRepository {
     /// The tree of `head`'s commit at the workspace; `None` if there is no commit, or it has no
@@ -47,10 +43,13 @@ impl UserRepository {
             .ok_or_else(|| self.malformed(commit_id, "the commit names no tree"))?;
         for name in self.scope.names() {
             let tree = self.object_of_kind(op, tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
-            match subtree(&tree, name) {
-                Ok(Some(id)) => tree_id = id,
-                Ok(None) => return Ok(None),
-                Err(Malformed) => return Err(self.malformed(tree_id, "the tree is malformed")),
+            let found = self.items(tree_id, &tree).find(|item| match item {
+                Ok(item) => item.name == name,
+                Err(_) => true,
+            });
+            match found.transpose()? {
+                Some(item) if item.kind == ItemKind::Directory => tree_id = item.id,
+                _ => return Ok(None),
             }
         }
         Ok(Some(tree_id))
@@ -75,15 +74,13 @@ impl UserRepository {
         let mut waiting = vec![(RelPath::root(), tree_id)];
         while let Some((directory, tree_id)) = waiting.pop() {
             op.check()?;
-            let malformed = || self.malformed(tree_id, "the tree is malformed");
-            for entry in TreeEntries(&unfolded.trees[&tree_id]) {
-                let (mode, name, id) = entry.map_err(|Malformed| malformed())?;
+            for item in self.items(tree_id, &unfolded.trees[&tree_id]) {
+                let RawItem { name, kind, id } = item?;
                 let path = directory.join(name);
-                match mode {
-                    MODE_DIRECTORY => waiting.push((path, id)),
-                    MODE_SUBMODULE => {}
-                    _ => {
-                        let kind = EntryKind::from_git_mode(mode).ok_or_else(malformed)?;
+                match kind {
+                    ItemKind::Directory => waiting.push((path, id)),
+                    ItemKind::Submodule => {}
+                    ItemKind::Entry(kind) => {
                         let id = id.into();
                         files.push((path, Entry { kind, id }));
                     }
@@ -116,15 +113,14 @@ impl UserRepository {
             }
             let mut extent = Extent::default();
             let before = waiting.len();
-            for entry in TreeEntries(&known.trees[&tree_id]) {
-                let (mode, name, id) =
-                    entry.map_err(|Malformed| self.malformed(tree_id, "the tree is malformed"))?;
+            for item in self.items(tree_id, &known.trees[&tree_id]) {
+                let RawItem { name, kind, id } = item?;
                 let name_bytes = name.len() as u64;
                 extent = extent.and(Extent {
                     entries: 1,
                     path_bytes: name_bytes,
                 });
-                if mode != MODE_DIRECTORY {
+                if kind != ItemKind::Directory {
                     continue;
                 }
                 match known.extents.get(&id) {
@@ -138,6 +134,18 @@ impl UserRepository {
             }
         }
         Ok(known.extents[&top])
+    }
+
+    /// What a tree names, in its order; an error for a name that leads elsewhere.
+    fn items<'t>(
+        &self,
+        tree_id: ObjectId,
+        tree: &'t [u8],
+    ) -> impl Iterator<Item = Result<RawItem<'t>, RepositoryError>> {
+        tree_object::raw_items(tree_id, tree).map(move |item| match item {
+            Ok(item) if !leads_elsewhere(item.name) => Ok(item),
+            _ => Err(self.malformed(tree_id, "the tree is malformed")),
+        })
     }
 
     fn object_of_kind(
@@ -219,58 +227,8 @@ fn within(actual: u64, limit: u64, what: &str) -> Result<(), RepositoryError> {
     })
 }
 
-/// A tree object that git would not have written.
-struct Malformed;
-
-/// The entries of a tree object: mode, name, id.
-struct TreeEntries<'t>(&'t [u8]);
-
-impl<'t> Iterator for TreeEntries<'t> {
-    type Item = Result<(u32, &'t [u8], ObjectId), Malformed>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let entry = self.entry();
-        if entry.is_none() {
-            self.0 = &[];
-        }
-        Some(entry.ok_or(Malformed))
-    }
-}
-
-impl<'t> TreeEntries<'t> {
-    fn entry(&mut self) -> Option<(u32, &'t [u8], ObjectId)> {
-        let blank = self.0.iter().position(|b| *b == b' ')?;
-        let (mode, rest) = self.0.split_at(blank);
-        let mode = u32::from_str_radix(std::str::from_utf8(mode).ok()?, 8).ok()?;
-        let end = rest.iter().position(|b| *b == 0)?;
-        let name = &rest[1..end];
-        let (id, rest) = rest[end + 1..].split_at_checked(20)?;
-        let is_name = !name.is_empty()
-            && !name.contains(&b'/')
-            && name != b"."
-            && name != b".."
-            && !name.eq_ignore_ascii_case(b".git");
-        if !is_name {
-            return None;
-        }
-        self.0 = rest;
-        let id = ObjectId(id.try_into().expect("split off at this length"));
-        Some((mode, name, id))
-    }
-}
-
-/// The id of the directory `name` in a tree object.
-fn subtree(tree: &[u8], name: &[u8]) -> Result<Option<ObjectId>, Malformed> {
-    for entry in TreeEntries(tree) {
-        let (mode, found, id) = entry?;
-        if found == name {
-            return Ok((mode == MODE_DIRECTORY).then_some(id));
-        }
-    }
-    Ok(None)
+fn leads_elsewhere(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.eq_ignore_ascii_case(b".git")
 }
 
 #[cfg(test)]
