@@ -151,6 +151,7 @@ impl Scanner<'_> {
         let mut name = String::new();
         loop {
             match self.next() {
+                b']' if name.is_empty() => return None,
                 b']' => break,
                 b'\n' => return None,
                 byte if is_blank(byte) => {
@@ -401,7 +402,7 @@ mod tests {
         let mut out = Vec::new();
         for value in &config.values {
             let mut name = Vec::new();
-            if !value.section.is_empty() {
+            if !value.section.is_empty() || value.subsection.is_some() {
                 name.extend(value.section.as_bytes());
                 name.push(b'.');
             }
@@ -471,6 +472,15 @@ mod tests {
             "[a]\nk = \\x\n",
             "[a]\n1k = v\n",
             "[a]\nk v\n",
+            "[]\nk = v\n",
+            "[ \"b\"]\nk = v\n",
+            "[.]\nk = v\n",
+            "[.b]\nk = v\n",
+            "[a.]\nk = v\n",
+            "[a \"\"]\nk = v\n",
+            "[a]\nk = \u{b}v\u{c}\n",
+            "[a]\nk = v\0w\n",
+            "[a]\n\rk = v\r\r\n",
             "[a]\nk # v\n",
             "= x\n",
             "garbage here\n",
