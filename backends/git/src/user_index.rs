@@ -1476,6 +1476,22 @@ mod tests {
     }
 
     #[test]
+    fn an_extension_that_is_nested_deeply_is_passed_over() {
+        let levels = 200_000;
+        // A name, a NUL, no entries that are known, and one directory below.
+        let trees = b"d\0-1 1\n".repeat(levels);
+        // No names, one directory below, and a name.
+        let untracked = b"\0\x01d\0".repeat(levels);
+        for (name, content) in [(b"TREE", trees), (b"UNTR", untracked)] {
+            let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+            let extension = [&name[..], &length, &content].concat();
+            let bytes = index_of(&[(MODE_FILE, b"a", 0)], &extension);
+            assert_eq!(parse_alone(&bytes).unwrap().entries.len(), 1);
+            assert!(cached_trees(&bytes).is_empty());
+        }
+    }
+
+    #[test]
     fn an_unknown_extension_is_named_unless_it_is_optional() {
         let with = |extension: &[u8]| parse_alone(&index_of(&[(MODE_FILE, b"a", 0)], extension));
         assert!(with(b"ABCD\0\0\0\x02xy").is_ok());
