@@ -2,7 +2,8 @@
 
 use sha1::{Digest as _, Sha1};
 
-use super::{IndexError, TRAILER_BYTES, scan};
+use super::stream::scan;
+use super::{IndexError, TRAILER_BYTES};
 use crate::ObjectId;
 
 /// The trees that git has for directories whose entries did not change.
