@@ -2,14 +2,11 @@
 
 use sha1::{Digest as _, Sha1};
 
+use super::stream::{
+    EXTENDED_INTENT_TO_ADD, EXTENDED_SKIP_WORKTREE, FLAG_ASSUME_UNCHANGED, FLAG_EXTENDED,
+    FLAG_LENGTH,
+};
 use super::{IndexEntry, TRAILER_BYTES};
-
-const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
-const FLAG_EXTENDED: u16 = 0x4000;
-/// The length of the path, as far as it fits.
-const FLAG_LENGTH: usize = 0x0fff;
-const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
-const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
 
 /// The bytes of an index with these entries, which are in order, and no extension. It is a version
 /// 4 if `version` is, and else the oldest one that can hold them.
@@ -48,7 +45,7 @@ pub fn serialize(version: u32, entries: &[IndexEntry]) -> Vec<u8> {
         let flags = set(entry.is_assume_unchanged, FLAG_ASSUME_UNCHANGED)
             | set(is_extended(entry), FLAG_EXTENDED)
             | u16::from(entry.stage) << 12
-            | path.len().min(FLAG_LENGTH) as u16;
+            | path.len().min(usize::from(FLAG_LENGTH)) as u16;
         bytes.extend(flags.to_be_bytes());
         if is_extended(entry) {
             let extended = set(entry.is_skip_worktree, EXTENDED_SKIP_WORKTREE)

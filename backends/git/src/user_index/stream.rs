@@ -18,13 +18,13 @@ const HEADER_BYTES: usize = 12;
 const FIXED_ENTRY_BYTES: usize = 62;
 
 /// git takes the file to be as the index has it.
-const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
+pub(super) const FLAG_ASSUME_UNCHANGED: u16 = 0x8000;
 /// Further flags follow.
-const FLAG_EXTENDED: u16 = 0x4000;
+pub(super) const FLAG_EXTENDED: u16 = 0x4000;
 /// The length of the path; all bits set: that much or more.
-const FLAG_LENGTH: u16 = 0x0fff;
-const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
-const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
+pub(super) const FLAG_LENGTH: u16 = 0x0fff;
+pub(super) const EXTENDED_SKIP_WORKTREE: u16 = 0x4000;
+pub(super) const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
 
 /// The longest path that is read. Names that the kernel takes at once end at 4096 bytes; this
 /// leaves room for trees that are deeper, and bounds what one entry of version 4 can claim.
