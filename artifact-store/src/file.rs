@@ -17,24 +17,23 @@
 //! reads only these records.
 
 mod content;
-mod disk;
-#[cfg(test)]
-mod faults;
-mod lock;
 mod record;
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use stillframe_disk::directory::{Directory, Opened};
+use stillframe_disk::durable::{self, StagedFile};
+use stillframe_disk::lock::LockFile;
+use stillframe_disk::operation::Operation;
+
 pub(crate) use content::check;
-pub(crate) use disk::Directory;
 
 use content::CheckedReader;
-use disk::{Opened, Staged, Synced};
-use lock::StoreLock;
 
 use crate::digest::Digest;
 use crate::error::{
@@ -68,6 +67,7 @@ pub(crate) enum Found {
 
 const FORMAT_FILE: &str = "format.json";
 const FORMAT: &str = "{\"format\":\"stillframe artifacts\",\"version\":1}\n";
+const LOCK_FILE: &str = "lock";
 const KEYS: &str = "keys";
 const BLOBS: &str = "blobs";
 const STAGING: &str = "staging";
@@ -78,7 +78,11 @@ impl FileStore {
     /// The directory is made private (0700). It is refused if it is a link, belongs to another
     /// user, or holds anything that is not a store's: nothing is changed then.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let given = root.as_ref();
+        // Nobody stops it: a call is done, or fails of itself.
+        Self::open_by(&Operation::unbounded(), root.as_ref())
+    }
+
+    fn open_by(op: &Operation, given: &Path) -> Result<Self, OpenError> {
         if given.as_os_str().is_empty() {
             return Err(OpenError::EmptyRoot);
         }
@@ -87,7 +91,7 @@ impl FileStore {
             .map_err(PathError::at("resolve", given))?
             .components()
             .collect();
-        let root = open_root(&path)?;
+        let root = open_root(op, &path)?;
         let is_made = check_format(&root)?;
         root.make_private()?;
         let subdirectory = |name| match root.subdirectory(name) {
@@ -105,9 +109,8 @@ impl FileStore {
             lock_timeout: Duration::from_secs(30),
         };
         if !is_made {
-            let mut format = store.staging.stage()?;
-            format.append(FORMAT.as_bytes())?;
-            format.sync()?.publish(&store.root, FORMAT_FILE)?;
+            let format = store.stage(FORMAT.as_bytes())?;
+            format.rename_in(&store.root, FORMAT_FILE)?;
             store.root.sync()?;
         }
         Ok(store)
@@ -123,7 +126,10 @@ impl FileStore {
                 .ok_or(rustix::io::Errno::NOENT)
                 .map_err(PathError::at("open the directory", path))
         };
-        let root = there(Directory::open_to_read(path)?, path)?;
+        let root = there(
+            Directory::open_to_read(&Operation::unbounded(), path)?,
+            path,
+        )?;
         if !check_format(&root)? {
             return Err(OpenError::Refused {
                 path: path.to_owned(),
@@ -153,8 +159,10 @@ impl FileStore {
     }
 
     /// Keeps everybody else from changing the store.
-    pub(crate) fn lock(&self) -> Result<StoreLock, StoreError> {
-        StoreLock::acquire(&self.root, self.lock_timeout)
+    pub(crate) fn lock(&self) -> Result<LockFile, StoreError> {
+        let path = self.root().to_owned();
+        LockFile::acquire_in(&self.root, LOCK_FILE, self.lock_timeout)?
+            .map_err(|holder| StoreError::Busy { path, holder })
     }
 
     pub(crate) fn blobs(&self) -> &Directory {
@@ -244,36 +252,44 @@ impl FileStore {
         key: &ArtifactKey,
         content: &mut dyn Read,
         options: &PutOptions,
-    ) -> Result<(ArtifactMeta, Synced<'_>), PutError> {
-        let mut staged: Staged<'_> = self.staging.stage()?;
-        let meta = read_content(key, content, options, |piece| Ok(staged.append(piece)?))?;
-        Ok((meta, staged.sync()?))
+    ) -> Result<(ArtifactMeta, StagedFile), PutError> {
+        let staged = StagedFile::create_in(&self.staging)?;
+        let mut end = 0;
+        let meta = read_content(key, content, options, |piece| {
+            staged.write_at(piece, end)?;
+            end += piece.len() as u64;
+            Ok(())
+        })?;
+        sync(&staged)?;
+        Ok((meta, staged))
     }
 
-    fn stage_record(&self, meta: &ArtifactMeta) -> Result<Synced<'_>, PathError> {
-        let mut staged = self.staging.stage()?;
-        staged.append(&record::encode(meta))?;
-        staged.sync()
+    /// A file of these bytes that survive a power cut, and have no name yet.
+    fn stage(&self, bytes: &[u8]) -> Result<StagedFile, PathError> {
+        let staged = StagedFile::create_in(&self.staging)?;
+        staged.write_at(bytes, 0)?;
+        sync(&staged)?;
+        Ok(staged)
     }
 
     /// Gives the staged files their names: the content, then the record that leads to it.
     fn publish(
         &self,
-        lock: &StoreLock,
+        lock: &LockFile,
         meta: &ArtifactMeta,
-        blob: Synced<'_>,
-        record: Synced<'_>,
+        blob: StagedFile,
+        record: StagedFile,
     ) -> Result<(), PutError> {
         let key = meta.key.hash();
         let previous = self.record(key)?;
         let records = self.keys.make_subdirectory(&shard_of(key))?;
         if seeded_bug!("artifact-named-before-content") {
-            record.publish(&records, &record_name(key))?;
+            record.rename_in(&records, &record_name(key))?;
             return Ok(self.publish_blob(meta.blake3, key, blob)?);
         }
         let published = self
             .publish_blob(meta.blake3, key, blob)
-            .and_then(|()| record.publish(&records, &record_name(key)));
+            .and_then(|()| record.rename_in(&records, &record_name(key)));
         if let Err(e) = published {
             // Nothing leads there. If this fails as well, the collector does it.
             let _ = self.release(lock, meta.blake3);
@@ -293,17 +309,17 @@ impl FileStore {
         Ok(())
     }
 
-    fn publish_blob(&self, digest: Digest, key: Digest, blob: Synced<'_>) -> Result<(), PathError> {
+    fn publish_blob(&self, digest: Digest, key: Digest, blob: StagedFile) -> Result<(), PathError> {
         let shard = self.blobs.make_subdirectory(&shard_of(digest))?;
         shard.touch(&BlobName::Claim { digest, key }.to_string())?;
         // Also over a blob that is there: it may be damaged, or not yet synced.
-        blob.publish(&shard, &digest.to_string())?;
+        blob.rename_in(&shard, &digest.to_string())?;
         shard.sync()
     }
 
     /// Removes the claims that no longer hold on the content `digest`, and the content with the
     /// last of them.
-    fn release(&self, _lock: &StoreLock, digest: Digest) -> Result<(), PathError> {
+    fn release(&self, _lock: &LockFile, digest: Digest) -> Result<(), PathError> {
         let Some(shard) = self.blobs.subdirectory(&shard_of(digest))? else {
             return Ok(());
         };
@@ -346,7 +362,7 @@ impl ArtifactStore for FileStore {
         options: &PutOptions,
     ) -> Result<ArtifactMeta, PutError> {
         let (meta, blob) = self.stage_content(key, content, options)?;
-        let record = self.stage_record(&meta)?;
+        let record = self.stage(&record::encode(&meta))?;
         let lock = self.lock()?;
         self.publish(&lock, &meta, blob, record)?;
         Ok(meta)
@@ -465,27 +481,41 @@ pub(crate) fn shards(all: &Directory) -> Result<Vec<String>, PathError> {
 }
 
 /// Opens the directory of a store, or makes it.
-fn open_root(path: &Path) -> Result<Directory, OpenError> {
+fn open_root(op: &Operation, path: &Path) -> Result<Directory, OpenError> {
     let refused = |reason: &str| OpenError::Refused {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
-    match disk::look_at(path) {
-        Ok(disk::Root::Nothing) => disk::make_root(path)?,
-        Ok(disk::Root::Directory { owner, me }) if owner == me => {}
-        Ok(disk::Root::Directory { owner, me }) => {
-            let reason = format!("it belongs to user {owner}, this is user {me}");
-            return Err(refused(&reason));
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => return Err(refused("it is a link")),
+        Ok(found) if !found.is_dir() => return Err(refused("it is not a directory")),
+        Ok(found) => {
+            let (owner, me) = (found.uid(), rustix::process::geteuid().as_raw());
+            if owner != me {
+                let reason = format!("it belongs to user {owner}, this is user {me}");
+                return Err(refused(&reason));
+            }
         }
-        Ok(disk::Root::Link) => return Err(refused("it is a link")),
-        Ok(disk::Root::Other) => return Err(refused("it is not a directory")),
-        Err(e) => return Err(e.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => durable::make_private_durably(op, path)?,
+        // A file is where a directory should lead there.
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            return Err(refused("it is not a directory"));
+        }
+        Err(e) => return Err(PathError::at("look at", path)(e).into()),
     }
     // What was looked at may have been swapped, so the descriptor is checked again.
-    let root = Directory::open(path)?;
+    let root = Directory::open(op, path)?;
     Ok(root
         .ok_or(rustix::io::Errno::NOENT)
         .map_err(PathError::at("open the directory", path))?)
+}
+
+/// Makes the bytes of a staged file survive a power cut.
+fn sync(staged: &StagedFile) -> Result<(), PathError> {
+    match seeded_bug!("artifact-not-synced") {
+        true => Ok(()),
+        false => staged.sync(),
+    }
 }
 
 /// Whether the store in `root` is complete; `false` if one is to be made there.
@@ -502,7 +532,7 @@ fn check_format(root: &Directory) -> Result<bool, OpenError> {
         });
     }
     // The first to open it may have died, or may be at it this moment.
-    let ours = [KEYS, BLOBS, STAGING, StoreLock::FILE, FORMAT_FILE];
+    let ours = [KEYS, BLOBS, STAGING, LOCK_FILE, FORMAT_FILE];
     let foreign = root
         .names()?
         .into_iter()
@@ -523,7 +553,6 @@ fn check_format(root: &Directory) -> Result<bool, OpenError> {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
-    use std::io;
     use std::os::unix::fs::FileExt as _;
     use std::sync::Barrier;
 
@@ -531,7 +560,9 @@ mod tests {
     use rustix::io::Errno;
     use tempfile::TempDir;
 
-    use super::faults::{self, Fault};
+    use stillframe_disk::faults::{Done, Fault};
+    use stillframe_disk::trial;
+
     use super::*;
     use crate::ErrorKind;
 
@@ -548,6 +579,23 @@ mod tests {
         let directory = new_directory();
         let store = FileStore::open(directory.path().join("store")).unwrap();
         (directory, store)
+    }
+
+    /// Does `work` with the store while `fault` strikes at the call `at`; answers also whether it
+    /// did.
+    fn with_fault<T>(
+        store: &FileStore,
+        at: u64,
+        fault: Fault,
+        work: impl FnOnce(&FileStore) -> T,
+    ) -> (T, bool) {
+        let (done, calls) = trial::with(fault, |op| work(&opened_by(op, store.root())));
+        (done, calls > at)
+    }
+
+    /// The store, whose calls `op` sees from here on.
+    fn opened_by(op: &Operation, root: &Path) -> FileStore {
+        FileStore::open_by(op, root).unwrap()
     }
 
     fn put(store: &FileStore, text: &str, content: &str) -> Result<ArtifactMeta, PutError> {
@@ -575,7 +623,7 @@ mod tests {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     directories.push(path);
-                } else if !path.ends_with(StoreLock::FILE) {
+                } else if !path.ends_with(LOCK_FILE) {
                     let name = path.strip_prefix(store.root()).unwrap().to_owned();
                     files.insert(name, fs::read(path).unwrap());
                 }
@@ -626,8 +674,9 @@ mod tests {
             let mut endings = BTreeSet::new();
             for step in 0.. {
                 let (_directory, store) = store_with(beginning);
+                let dead = Fault::StopBefore(step);
                 let (done, is_killed) =
-                    faults::with(step, Fault::Dead, || put(&store, "key", "new"));
+                    with_fault(&store, step, dead, |store| put(store, "key", "new"));
                 if !is_killed {
                     done.unwrap();
                     break;
@@ -661,8 +710,9 @@ mod tests {
             for step in 0.. {
                 let (_directory, store) = store_with(beginning);
                 let before = view(&store);
-                let full = Fault::Once(Errno::NOSPC);
-                let (done, is_hit) = faults::with(step, full, || put(&store, "key", "new"));
+                let full = Fault::FailAt(step, Errno::NOSPC.raw_os_error());
+                let (done, is_hit) =
+                    with_fault(&store, step, full, |store| put(store, "key", "new"));
                 match done {
                     Ok(_) if !is_hit => break,
                     // It was the clean-up that failed, or a sync that worked the second time.
@@ -687,8 +737,9 @@ mod tests {
             let mut endings = BTreeSet::new();
             for step in 0.. {
                 let (_directory, store) = store_with(beginning);
+                let dead = Fault::StopBefore(step);
                 let (done, is_killed) =
-                    faults::with(step, Fault::Dead, || store.delete(&key("key")));
+                    with_fault(&store, step, dead, |store| store.delete(&key("key")));
                 if !is_killed {
                     done.unwrap();
                     break;
@@ -717,9 +768,10 @@ mod tests {
         for step in 0.. {
             let directory = new_directory();
             let root = directory.path().join("a/b/store");
-            let (opened, is_killed) =
-                faults::with(step, Fault::Dead, || FileStore::open(&root).map(drop));
-            if !is_killed {
+            let (opened, calls) = trial::with(Fault::StopBefore(step), |op| {
+                FileStore::open_by(op, &root).map(drop)
+            });
+            if calls <= step {
                 opened.unwrap();
                 assert!(step > 8, "making a store takes that many steps");
                 break;
@@ -740,7 +792,8 @@ mod tests {
         let outcomes: Vec<_> = (0..40)
             .map(|step| {
                 let (_directory, store) = new_store();
-                let done = faults::with(step, Fault::Dead, || put(&store, "key", "new")).0;
+                let dead = Fault::StopBefore(step);
+                let (done, _) = with_fault(&store, step, dead, |store| put(store, "key", "new"));
                 (done, get(&store, "key"))
             })
             .collect();
@@ -756,17 +809,33 @@ mod tests {
         );
     }
 
+    /// What a call does, and in which directory of the store.
+    fn said(call: &Done, root: &Path) -> String {
+        let (what, path) = match call {
+            Done::Stage(directory) => ("stage", directory.join("x")),
+            Done::MakeDirectory(path) => ("make directory", path.clone()),
+            Done::Write(path) if path.starts_with(root.join(BLOBS)) => ("make", path.clone()),
+            Done::Write(path) => ("write", path.clone()),
+            Done::Rename { to, .. } => ("rename", to.clone()),
+            Done::Remove(path) => ("remove", path.clone()),
+            Done::Sync(path) => ("sync file", path.clone()),
+            Done::SyncDirectory(directory) => ("sync directory", directory.join("x")),
+            other => panic!("{other:?}"),
+        };
+        let directory = path.parent().unwrap().strip_prefix(root).unwrap();
+        format!("{what} {}", directory.display())
+    }
+
     #[test]
     fn every_byte_is_synced_before_its_name_and_every_name_before_the_next_step() {
         let (_directory, store) = new_store();
-        let root = format!("{}/", store.root().display());
         let blob = shard_of(put(&store, "other", "old").unwrap().blake3);
         let record = shard_of(key("key").hash());
-        let order = |content: &str| {
-            let (done, seen) = faults::seen(|| put(&store, "key", content));
+        let order = |content: &str| -> Vec<String> {
+            let put = |op: &Operation| put(&opened_by(op, store.root()), "key", content);
+            let (done, seen) = trial::seen(put);
             done.unwrap();
-            let seen = seen.iter().map(|call| call.replacen(&root, "", 1));
-            seen.collect::<Vec<_>>()
+            seen.iter().map(|call| said(call, store.root())).collect()
         };
         let mut expected = vec![
             "stage staging".to_owned(),

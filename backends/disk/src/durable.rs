@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Seek as _, Write};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{
     DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, OFlags};
-use tempfile::{NamedTempFile, TempPath};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
+use crate::directory::{self, Directory};
 use crate::faults::Effect;
 use crate::operation::Operation;
 use crate::quota::Reserved;
+use crate::temporary::Temporary;
 use stillframe_model::error::{PathError, printable};
 use stillframe_model::store_error::StoreError;
 
@@ -32,8 +33,8 @@ pub const STAGED_PREFIX: &str = ".tmp-";
 #[derive(Debug)]
 #[must_use = "dropping it removes the file"]
 pub struct StagedFile {
-    op: Operation,
-    file: NamedTempFile,
+    name: Temporary,
+    file: File,
     /// As many bytes as it has.
     reserved: Reserved,
 }
@@ -42,34 +43,59 @@ pub struct StagedFile {
 #[derive(Debug)]
 #[must_use = "dropping it removes the file"]
 pub struct ClosedFile {
-    op: Operation,
-    path: TempPath,
+    name: Temporary,
     reserved: Reserved,
 }
 
 impl StagedFile {
     /// Makes an empty file in `directory`, under a name that begins with `prefix`.
     pub fn create(op: &Operation, directory: &Path, prefix: &str) -> Result<Self, PathError> {
-        let mut builder = tempfile::Builder::new();
-        check(op)
-            .and_then(|()| op.effect(Effect::Stage(directory)))
-            .and_then(|()| builder.prefix(prefix).tempfile_in(directory))
-            .map(|file| Self {
-                op: op.clone(),
-                file,
-                reserved: op.reserve(),
-            })
+        Self::make(op, None, directory, prefix)
             .map_err(PathError::at("make a temporary file in", directory))
+    }
+
+    /// Makes an empty file in `directory`, which [`Directory::reap`] leaves alone.
+    pub fn create_in(directory: &Directory) -> Result<Self, PathError> {
+        let path = directory.disk_path();
+        let make = || loop {
+            let made = Self::make(&directory.op, Some(&directory.fd), path, "")?;
+            if directory::claim(&made.file)? {
+                return Ok(made);
+            }
+        };
+        make().map_err(PathError::at::<io::Error>("make a temporary file in", path))
+    }
+
+    fn make(
+        op: &Operation,
+        directory: Option<&Arc<OwnedFd>>,
+        path: &Path,
+        prefix: &str,
+    ) -> io::Result<Self> {
+        check(op)?;
+        op.effect(Effect::Stage(path))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let (name, file) = Temporary::make(op, directory, path, prefix, |at, name| {
+            let mode = Mode::RUSR | Mode::WUSR;
+            let open = || rustix::fs::openat(at, name, flags, mode);
+            Ok(File::from(rustix::io::retry_on_intr(open)?))
+        })?;
+        let reserved = op.reserve();
+        Ok(Self {
+            name,
+            file,
+            reserved,
+        })
     }
 
     /// Where it lies for the time being.
     pub fn path(&self) -> &Path {
-        self.file.path()
+        self.name.path()
     }
 
     /// To read it, or to have the kernel fill it.
     pub fn as_file(&self) -> &File {
-        self.file.as_file()
+        &self.file
     }
 
     /// Writes `bytes` at `position`, in bytes from the beginning.
@@ -113,11 +139,11 @@ impl StagedFile {
     /// Makes its bytes survive a power cut. With a large file, a cancellation ends the wait.
     pub fn sync(&self) -> Result<(), PathError> {
         let sync = || match self.as_file().metadata()?.len() >= LONG_SYNC_BYTES {
-            true => unless_cancelled(&self.op, self.as_file(), |file| file.sync_all()),
+            true => unless_cancelled(self.name.op(), self.as_file(), |file| file.sync_all()),
             false => self.as_file().sync_all(),
         };
-        check(&self.op)
-            .and_then(|()| self.op.effect(Effect::Sync(self.path())))
+        check(self.name.op())
+            .and_then(|()| self.name.op().effect(Effect::Sync(self.path())))
             .and_then(|()| sync())
             .map_err(PathError::at("sync", self.path()))
     }
@@ -128,33 +154,30 @@ impl StagedFile {
         self.close().rename(to)
     }
 
+    /// As [`StagedFile::rename`]: the name is `name` in `directory`.
+    pub fn rename_in(mut self, directory: &Directory, name: &str) -> Result<(), PathError> {
+        let to = directory.path_of(name);
+        let at = directory.fd.as_fd();
+        self.name
+            .rename(at, Path::new(name), &to, RenameFlags::empty())
+            .map_err(PathError::at("rename into", to))?;
+        self.reserved.keep();
+        Ok(())
+    }
+
     /// Gives it a name that nothing has; the file comes back with the error.
-    pub fn rename_to_new(self, to: &Path) -> Result<(), (io::Error, Self)> {
-        let from = self.path();
-        if let Err(error) = self.op.effect(Effect::Rename { from, to }) {
-            return Err((error, self));
+    pub fn rename_to_new(mut self, to: &Path) -> Result<(), (io::Error, Self)> {
+        match self.name.rename(CWD, to, to, RenameFlags::NOREPLACE) {
+            Ok(()) => self.reserved.keep(),
+            Err(error) => return Err((error, self)),
         }
-        match self.file.persist_noclobber(to) {
-            Ok(_) => {
-                self.reserved.keep();
-                Ok(())
-            }
-            Err(e) => Err((
-                e.error,
-                Self {
-                    op: self.op,
-                    file: e.file,
-                    reserved: self.reserved,
-                },
-            )),
-        }
+        Ok(())
     }
 
     /// Lets go of the descriptor.
     pub fn close(self) -> ClosedFile {
         ClosedFile {
-            op: self.op,
-            path: self.file.into_temp_path(),
+            name: self.name,
             reserved: self.reserved,
         }
     }
@@ -164,8 +187,8 @@ impl StagedFile {
         operation: &'static str,
         change: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), PathError> {
-        check(&self.op)
-            .and_then(|()| self.op.effect(Effect::Write(self.path())))
+        check(self.name.op())
+            .and_then(|()| self.name.op().effect(Effect::Write(self.path())))
             .and_then(|()| change(self.as_file()))
             .map_err(PathError::at(operation, self.path()))
     }
@@ -174,9 +197,9 @@ impl StagedFile {
 /// Appends; errors do not name the path.
 impl Write for StagedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        check(&self.op)?;
-        self.op.effect(Effect::Write(self.path()))?;
-        let file = self.file.as_file_mut();
+        check(self.name.op())?;
+        self.name.op().effect(Effect::Write(self.path()))?;
+        let mut file = self.as_file();
         let piece = &bytes[..bytes.len().min(WRITTEN_AT_ONCE)];
         if self.reserved.is_limited() {
             let end = file.stream_position()? + piece.len() as u64;
@@ -193,21 +216,19 @@ impl Write for StagedFile {
 impl ClosedFile {
     /// Where it lies for the time being.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.name.path()
     }
 
     /// Makes its bytes survive a power cut.
     pub fn sync(&self) -> Result<(), PathError> {
-        sync_file(&self.op, &self.path)
+        sync_file(self.name.op(), self.path())
     }
 
     /// Gives it its name, in place of what had it. A power cut may undo that until the directory is
     /// synced.
-    pub fn rename(self, to: &Path) -> Result<(), PathError> {
-        let from = &self.path;
-        self.op
-            .effect(Effect::Rename { from, to })
-            .and_then(|()| self.path.persist(to).map_err(|e| e.error))
+    pub fn rename(mut self, to: &Path) -> Result<(), PathError> {
+        self.name
+            .rename(CWD, to, to, RenameFlags::empty())
             .map_err(PathError::at("rename into", to))?;
         self.reserved.keep();
         Ok(())
@@ -224,23 +245,22 @@ pub fn stage_link(
     prefix: &str,
 ) -> io::Result<ClosedFile> {
     let reserved = op.reserve();
-    let linked = tempfile::Builder::new()
-        .prefix(prefix)
-        .make_in(directory, |path| {
-            check(op)?;
-            if reserved.is_limited() {
-                let found = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                reserved.linked(found.st_size.unsigned_abs())?;
-            }
-            op.effect(Effect::Link(path))?;
-            rustix::fs::linkat(source, name, rustix::fs::CWD, path, AtFlags::empty())?;
-            Ok(())
-        })?;
-    Ok(ClosedFile {
-        op: op.clone(),
-        path: linked.into_temp_path(),
-        reserved,
-    })
+    let (name, ()) = Temporary::make(op, None, directory, prefix, |at, path| {
+        check(op)?;
+        if reserved.is_limited() {
+            let found = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            reserved.linked(found.st_size.unsigned_abs())?;
+        }
+        op.effect(Effect::Link(path))?;
+        Ok(rustix::fs::linkat(
+            source,
+            name,
+            at,
+            path,
+            AtFlags::empty(),
+        )?)
+    })?;
+    Ok(ClosedFile { name, reserved })
 }
 
 /// Replaces the file at `path` by `bytes`: staged beside it, synced, renamed, and its directory

@@ -22,6 +22,7 @@ pub mod bulk;
 pub mod codec;
 pub mod deadline;
 pub mod descriptor;
+pub mod directory;
 pub mod durable;
 pub mod faults;
 pub mod file_system_of;
@@ -35,5 +36,6 @@ pub mod parallel;
 pub mod quota;
 pub mod regular_file;
 pub mod removal;
+mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod trial;

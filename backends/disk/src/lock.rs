@@ -17,6 +17,7 @@ use stillframe_model::lock_error::LockError;
 use stillframe_model::path::printable_bytes;
 
 use crate::deadline::Deadline;
+use crate::directory::Directory;
 use crate::operation::Operation;
 use crate::regular_file::open_regular;
 
@@ -116,17 +117,37 @@ impl LockFile {
     ) -> Result<Self, LockError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = open_regular(options.mode(0o600), path)
+        let file = open_regular(options.mode(0o600), path)
             .map_err(PathError::at("open the lock file", path))?;
+        let locked = Self::lock(op, file, path, timeout)?;
+        locked.map_err(|holder| LockError::Busy {
+            what: what.to_owned(),
+            holder,
+        })
+    }
+
+    /// As [`LockFile::acquire`]: the file `name` in `directory`. The inner error is who has it.
+    pub fn acquire_in(
+        directory: &Directory,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Result<Self, String>, PathError> {
+        let file = directory.lock_file(name)?;
+        Self::lock(&directory.op, file, &directory.path_of(name), timeout)
+    }
+
+    fn lock(
+        op: &Operation,
+        mut file: File,
+        path: &Path,
+        timeout: Duration,
+    ) -> Result<Result<Self, String>, PathError> {
         let is_ours = lock_within(op, &file, Deadline::after(timeout));
         if !is_ours.map_err(PathError::at("lock", path))? {
-            return Err(LockError::Busy {
-                what: what.to_owned(),
-                holder: read_holder(&mut file),
-            });
+            return Ok(Err(read_holder(&mut file)));
         }
         let _ = write_holder(&mut file, &this_process());
-        Ok(Self { _file: file })
+        Ok(Ok(Self { _file: file }))
     }
 }
 
