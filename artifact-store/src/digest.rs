@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use stillframe_disk::blob;
 
 /// A whole blake3 digest. Text and JSON form: 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,7 +18,7 @@ pub struct InvalidDigest;
 impl Digest {
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
-        blake3::hash(bytes).into()
+        Self(*blake3::hash(bytes).as_bytes())
     }
 
     /// The 32 bytes of the digest.
@@ -26,15 +27,15 @@ impl Digest {
     }
 }
 
-impl From<blake3::Hash> for Digest {
-    fn from(hash: blake3::Hash) -> Self {
-        Self(*hash.as_bytes())
+impl From<[u8; 32]> for Digest {
+    fn from(digest: [u8; 32]) -> Self {
+        Self(digest)
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
+        f.write_str(&blob::name_of(&self.0))
     }
 }
 
@@ -48,12 +49,7 @@ impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
-        // One digest has one text, so that one file name has one meaning.
-        if text.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(InvalidDigest);
-        }
-        let hash = blake3::Hash::from_hex(text).map_err(|_| InvalidDigest)?;
-        Ok(hash.into())
+        blob::digest_of(text).map(Self).ok_or(InvalidDigest)
     }
 }
 

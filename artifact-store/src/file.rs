@@ -26,6 +26,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use stillframe_disk::blob;
 use stillframe_disk::directory::{Directory, Opened};
 use stillframe_disk::durable::{self, StagedFile};
 use stillframe_disk::lock::LockFile;
@@ -461,9 +462,8 @@ fn record_name(key: Digest) -> String {
     format!("{key}.json")
 }
 
-/// The directory that a digest's files lie in: a few files in each keep every look-up short.
 fn shard_of(digest: Digest) -> String {
-    format!("{:02x}", digest.as_bytes()[0])
+    blob::shard_of(digest.as_bytes())
 }
 
 /// The names of the directories below `all` that are there, in ascending order. To be opened one

@@ -45,6 +45,7 @@ pub mod testing;
 use std::io::Read;
 
 use serde::Serialize;
+use stillframe_disk::blob::{self, Stopped};
 
 pub use key::{ArtifactKey, InvalidKey};
 
@@ -147,10 +148,6 @@ impl PutOptions {
     }
 }
 
-/// How much is read and hashed at a time: enough that system calls cost little beside hashing,
-/// and nothing to speak of for each of many artifacts on their way at once.
-pub(crate) const BUFFER_BYTES: usize = 64 * 1024;
-
 /// Reads `content` to its end, piece by piece, and answers with its length and digest.
 ///
 /// `keep` is given every piece in order, and its error ends the reading.
@@ -160,33 +157,22 @@ fn read_content(
     options: &PutOptions,
     mut keep: impl FnMut(&[u8]) -> Result<(), StoreError>,
 ) -> Result<ArtifactMeta, PutError> {
-    let unreadable = |source| PutError::Content {
-        key: key.clone(),
-        source,
-    };
     let max_bytes = options.max_bytes.unwrap_or(u64::MAX);
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; BUFFER_BYTES];
     let mut bytes = 0_u64;
-    loop {
-        let length = match content.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(unreadable(e)),
-        };
-        // The reader is the host's: one that lies about its length must not bring us down.
-        let piece = buffer.get(..length).ok_or_else(|| {
-            unreadable(std::io::Error::other("more bytes were read than asked for"))
-        })?;
-        bytes = bytes.saturating_add(length as u64);
+    let read = blob::read(content, |piece| {
+        bytes = bytes.saturating_add(piece.len() as u64);
         if bytes > max_bytes {
             let key = key.clone();
             return Err(PutError::TooLarge { key, max_bytes });
         }
-        hasher.update(piece);
-        keep(piece)?;
-    }
-    let blake3 = Digest::from(hasher.finalize());
-    Ok(ArtifactMeta::new(key.clone(), bytes, blake3))
+        Ok(keep(piece)?)
+    });
+    let (bytes, blake3) = read.map_err(|e| match e {
+        Stopped::Take(e) => e,
+        Stopped::Read(source) => PutError::Content {
+            key: key.clone(),
+            source,
+        },
+    })?;
+    Ok(ArtifactMeta::new(key.clone(), bytes, blake3.into()))
 }

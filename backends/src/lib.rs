@@ -101,8 +101,8 @@ mod workspace;
 #[cfg(test)]
 use stillframe_disk::trial;
 use stillframe_disk::{
-    bulk, codec, deadline, descriptor, durable, faults, file_system_of, interrupt, lock, note,
-    operation, pace, parallel, quota, regular_file, removal,
+    blob, bulk, codec, deadline, descriptor, durable, faults, file_system_of, interrupt, lock,
+    note, operation, pace, parallel, quota, regular_file, removal,
 };
 use stillframe_git::{ignore_rules, path_pattern};
 use stillframe_model::{

@@ -1,29 +1,23 @@
 //! Reading content: it is compared with its record before and while it is read.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Read, Seek as _};
 
+use stillframe_disk::blob::{self, Stopped};
+
 use crate::error::{Damage, GetError};
-use crate::{ArtifactMeta, BUFFER_BYTES, Digest};
+use crate::{ArtifactMeta, Digest};
 
 /// Reads all of `file` and compares it with what was put. Leaves the file at its start.
 pub(crate) fn check(file: &mut File, meta: &ArtifactMeta) -> io::Result<Result<(), Damage>> {
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut found = 0_u64;
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => {
-                hasher.update(&buffer[..length]);
-                found += length as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
+    let read = blob::read(file, |_| Ok::<(), Infallible>(()));
+    let (bytes, blake3) = read.map_err(|e| match e {
+        Stopped::Read(e) => e,
+        Stopped::Take(never) => match never {},
+    })?;
     file.rewind()?;
-    Ok(compare(meta, found, hasher.finalize().into()))
+    Ok(compare(meta, bytes, blake3.into()))
 }
 
 fn compare(meta: &ArtifactMeta, bytes: u64, blake3: Digest) -> Result<(), Damage> {
@@ -86,7 +80,7 @@ impl Read for CheckedReader {
         self.hasher.update(&buffer[..length]);
         let remaining = self.remaining - length as u64;
         if remaining == 0 {
-            let blake3 = self.hasher.finalize().into();
+            let blake3 = Digest::from(*self.hasher.finalize().as_bytes());
             compare(&self.meta, self.meta.bytes, blake3).map_err(|d| self.damaged(d))?;
         }
         self.remaining = remaining;

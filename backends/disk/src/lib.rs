@@ -18,6 +18,7 @@
 #[macro_use]
 pub mod seeded;
 
+pub mod blob;
 pub mod bulk;
 pub mod codec;
 pub mod deadline;

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use data_encoding::HEXLOWER;
-
+use crate::blob::{self, Stopped};
 use crate::caches;
 use crate::contents::ContentError;
 use crate::durable::make_private;
@@ -80,8 +79,8 @@ impl ContentStore {
     }
 
     fn path(&self, digest: &[u8; 32]) -> PathBuf {
-        let name = HEXLOWER.encode(digest);
-        self.directory.join(&name[..2]).join(name)
+        let shard = self.directory.join(blob::shard_of(digest));
+        shard.join(blob::name_of(digest))
     }
 
     pub(crate) fn contains(&self, digest: &[u8; 32]) -> bool {
@@ -162,23 +161,15 @@ impl ContentStore {
             }
             Err(e) => return Err(StoreError::from(PathError::at("open", path)(e)).into()),
         };
-        let mut hasher = blake3::Hasher::new();
-        let mut piece = vec![0; 256 * 1024];
-        let mut total = 0;
-        loop {
+        let read = blob::read(&mut file, |piece| {
             op.check().map_err(StoreError::from)?;
-            let n = file
-                .read(&mut piece)
-                .map_err(PathError::at("read", path))
-                .map_err(StoreError::from)?;
-            if n == 0 {
-                break;
-            }
-            hasher.update(&piece[..n]);
-            out.write_all(&piece[..n]).map_err(ContentError::Sink)?;
-            total += n as u64;
-        }
-        if hasher.finalize().as_bytes() != digest {
+            out.write_all(piece).map_err(ContentError::Sink)
+        });
+        let (total, found) = read.map_err(|e| match e {
+            Stopped::Read(e) => StoreError::from(PathError::at("read", path)(e)).into(),
+            Stopped::Take(e) => e,
+        })?;
+        if found != *digest {
             let what = format!("content {id}");
             return Err(StoreError::corrupt(what, "it does not match its id").into());
         }
@@ -194,11 +185,7 @@ impl ContentStore {
     ) -> Result<u64, StoreError> {
         let mut freed = 0;
         for (path, name, bytes) in self.files()? {
-            let digest = HEXLOWER
-                .decode(name.as_bytes())
-                .ok()
-                .and_then(|d| <[u8; 32]>::try_from(d).ok());
-            if digest.is_some_and(|d| live.contains(&d)) {
+            if blob::digest_of(&name).is_some_and(|d| live.contains(&d)) {
                 continue;
             }
             op.check()?;
@@ -311,8 +298,7 @@ impl Write for GitHasher {
 
 /// The content that a file of this name has; `None`: none.
 fn digest_of(name: &str) -> Option<ContentId> {
-    let digest = HEXLOWER.decode(name.as_bytes()).ok()?;
-    Some(ContentId::Blake3(digest.try_into().ok()?))
+    blob::digest_of(name).map(ContentId::Blake3)
 }
 
 /// Where a thread reads to, kept between files: to make it anew costs as much as to hash a small
@@ -521,20 +507,15 @@ impl<'a> HashSink<'a> {
 
     /// The id of `content`, of which nothing is kept; `None`: it has not `size` bytes.
     fn hash(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
-        let mut piece = Piece::take();
-        let mut hasher = Hasher::of(size);
-        loop {
+        let id = hashed(size, |piece, at| {
             // What is only hashed is not asked for an end: a file that grew has another `stat`
-            // after the last byte, and what is not kept cannot be kept too much.
-            if hasher.total == size && self.store.is_none() {
-                break;
+            // after the last byte, and nothing of it is kept.
+            match at == size && self.store.is_none() {
+                true => Ok(0),
+                false => content.read(piece).map_err(SinkError::Read),
             }
-            match content.read(&mut piece.0).map_err(SinkError::Read)? {
-                0 => break,
-                n => hasher.update(&piece.0[..n]),
-            }
-        }
-        Ok(hasher.digest().map(ContentId::Blake3))
+        });
+        Ok(id?.map(ContentId::Blake3))
     }
 
     /// Takes content for which there is share; it has `size` bytes, or nothing of it is kept.
@@ -632,19 +613,12 @@ fn copy(
     content: &mut dyn Content,
     staged: &StagedFile,
 ) -> Result<Option<[u8; 32]>, SinkError> {
-    let mut piece = Piece::take();
-    let mut hasher = Hasher::of(size);
-    loop {
-        let at = hasher.total;
-        match content.read(&mut piece.0).map_err(SinkError::Read)? {
-            0 => return Ok(hasher.digest()),
-            n => {
-                hasher.update(&piece.0[..n]);
-                let written = staged.write_at(&piece.0[..n], at);
-                written.map_err(|e| SinkError::Sink(StoreError::from(e).into()))?;
-            }
-        }
-    }
+    hashed(size, |piece, at| {
+        let n = content.read(piece).map_err(SinkError::Read)?;
+        let written = staged.write_at(&piece[..n], at);
+        written.map_err(|e| SinkError::Sink(StoreError::from(e).into()))?;
+        Ok(n)
+    })
 }
 
 /// The digest of a copy that the file system has made. `None`: it has not `size` bytes.
@@ -653,14 +627,23 @@ fn digest_of_copy(
     staged: &StagedFile,
     size: u64,
 ) -> Result<Option<[u8; 32]>, PathError> {
+    let read = hashed(size, |piece, at| {
+        op.check()?;
+        staged.as_file().read_at(piece, at)
+    });
+    read.map_err(PathError::at("read", staged.path()))
+}
+
+/// The digest of what `read` fills pieces with, which is told where each begins. `None`: it has not
+/// `size` bytes.
+fn hashed<E>(
+    size: u64,
+    mut read: impl FnMut(&mut [u8], u64) -> Result<usize, E>,
+) -> Result<Option<[u8; 32]>, E> {
     let mut piece = Piece::take();
     let mut hasher = Hasher::of(size);
     loop {
-        let read = op
-            .check()
-            .map_err(io::Error::from)
-            .and_then(|()| staged.as_file().read_at(&mut piece.0, hasher.total));
-        match read.map_err(PathError::at("read", staged.path()))? {
+        match read(&mut piece.0, hasher.total)? {
             0 => return Ok(hasher.digest()),
             n => hasher.update(&piece.0[..n]),
         }
