@@ -16,7 +16,7 @@ use crate::diff::{Diff, DiffOptions};
 use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
-use crate::holdings::{Holdings, Unreadable};
+use crate::holdings::{Holdings, Listing};
 use crate::host_rules::IgnoreOptions;
 use crate::listed::ListedFile;
 use crate::operation::Operation;
@@ -25,23 +25,22 @@ use crate::path::RelPath;
 use crate::plan_id::PlanId;
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::purge::{FoundContent, FoundContents, Proof, PurgeError, PurgeTarget};
+use crate::purge::Purging;
 use crate::quota::Quota;
 use crate::read_error::ReadError;
 use crate::repository::{MovedTag, Repository};
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{
-    CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
+    self, CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
 };
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
-use crate::tree::{ContentId, Entry};
+use crate::tree::Entry;
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
-use crate::worktree::displaced::Displaced;
 
 /// Captures a workspace, and puts back what it captured.
 ///
@@ -57,6 +56,11 @@ pub trait Backend: Send + Sync {
 
     /// What it can do with the user's repository. Default: there is none.
     fn repository(&self) -> Option<&dyn Repository> {
+        None
+    }
+
+    /// How it removes content that snapshots still need. Default: it cannot.
+    fn purging(&self) -> Option<&dyn Purging> {
         None
     }
 
@@ -76,11 +80,11 @@ pub trait Backend: Send + Sync {
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError>;
 
-    /// The snapshots that the store of `workspace` holds for this backend, oldest first.
+    /// The snapshots that the store of `workspace` holds for this backend, oldest first, and what
+    /// cannot be read as one, so that it hides no other.
     ///
-    /// This is the truth that a log of snapshots can be rebuilt from. One whose record is damaged
-    /// is left out, so that it hides no other; [`Backend::verify`] says what is wrong with it.
-    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError>;
+    /// This is the truth that a log of snapshots can be rebuilt from.
+    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError>;
 
     /// What a look tells of the snapshots that the store of `workspace` holds for this backend, at
     /// a cost that hardly grows with their number. Whoever keeps a log of snapshots finds out by it
@@ -88,7 +92,7 @@ pub trait Backend: Send + Sync {
     ///
     /// Default: the ids of those that [`Backend::list`] has.
     fn holdings(&self, op: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
-        let listed = self.list(op, workspace)?.into_iter();
+        let listed = self.list(op, workspace)?.snapshots.into_iter();
         Ok(Holdings::Ids(listed.map(|snapshot| snapshot.id).collect()))
     }
 
@@ -118,16 +122,6 @@ pub trait Backend: Send + Sync {
         goal: &RestoreGoal,
         options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError>;
-
-    /// Says whether the workspace is where a restore can work at all: [`RestoreError::Unsupported`]
-    /// where every one would be refused. Reads alone; cheap, and needs no snapshot, so that whoever
-    /// counts on a rollback is told before there is anything to roll back.
-    ///
-    /// Default: it is.
-    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
-        let _ = workspace;
-        Ok(())
-    }
 
     /// Takes the guard, plans, carries out the plan, then captures the result and compares.
     ///
@@ -178,12 +172,15 @@ pub trait Backend: Send + Sync {
 
     /// Finishes a restore that a crash interrupted. With nothing to finish it does nothing.
     ///
-    /// The engine calls it before any other work on a workspace.
+    /// The engine calls it before any other work on a workspace. Default: by the journal that the
+    /// backends of this crate keep, which needs no backend.
     fn recover(
         &self,
         op: &Operation,
         workspace: &mut LockedWorkspace,
-    ) -> Result<Recovery, RestoreError>;
+    ) -> Result<Recovery, RestoreError> {
+        restore::recover(op, workspace)
+    }
 
     /// Says whether `path` would be captured now, and why or why not.
     fn why(
@@ -254,66 +251,23 @@ pub trait Backend: Send + Sync {
         Err(StoreError::Unsupported(refused).into())
     }
 
-    /// What the restore with this guard moved out of the way although no snapshot holds it, sorted
-    /// by path, as far as it still lies where it was moved to. An implementation that never does so
-    /// has none.
-    fn displaced(
-        &self,
-        _workspace: &Workspace,
-        _guard: &SnapshotId,
-    ) -> Result<Vec<Displaced>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    /// Proves that everything `snapshot` needs is in the store and right; lists what is not.
+    /// Proves of each of `snapshots` that everything it needs is in the store and right, and lists
+    /// what is not. The answers are in their order; what they share need be read only once.
     fn verify(
         &self,
         op: &Operation,
         workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Verification, StoreError>;
-
-    /// As [`Backend::verify`] for each of `snapshots`, in their order; what they share need be read
-    /// only once. Default: one after the other.
-    fn verify_all(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
         snapshots: &[&Snapshot],
-    ) -> Vec<Result<Verification, StoreError>> {
-        let verify = |snapshot: &&Snapshot| self.verify(op, workspace, snapshot);
-        snapshots.iter().map(verify).collect()
-    }
+    ) -> Vec<Result<Verification, StoreError>>;
 
-    /// What lies in the store as a snapshot and cannot be read as one, so that [`Backend::list`]
-    /// leaves it out and nothing but its name may be known of it. Default: nothing.
-    fn unreadable(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-    ) -> Result<Vec<Unreadable>, StoreError> {
-        let _ = (op, workspace);
-        Ok(Vec::new())
-    }
-
-    /// Forgets what [`Backend::unreadable`] has under these names. One that is not there is fine.
-    /// Default: there is nothing.
-    fn forget_unreadable(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        names: &[String],
-    ) -> Result<(), StoreError> {
-        let _ = (op, workspace, names);
-        Ok(())
-    }
-
-    /// Forgets the snapshots with these ids. Content stays until [`Backend::collect`].
+    /// Forgets the snapshots with these ids, and of what [`Backend::list`] could not read that with
+    /// the names `unreadable`. What is not there is fine. Content stays until [`Backend::collect`].
     fn forget(
         &self,
         op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
+        unreadable: &[String],
     ) -> Result<(), StoreError>;
 
     /// Removes content that no snapshot needs; answers with the bytes that this freed.
@@ -321,49 +275,6 @@ pub trait Backend: Send + Sync {
     /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that nobody
     /// can say what else is needed. No content was removed.
     fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
-
-    /// Finds the content that `target` names, in every snapshot of this backend, and that which has
-    /// one of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
-    ///
-    /// Default: [`PurgeError::Unsupported`].
-    fn find_content(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        target: &PurgeTarget,
-        also: &[ContentId],
-    ) -> Result<FoundContents, PurgeError> {
-        let _ = (op, workspace, target, also);
-        Err(PurgeError::Unsupported(format!(
-            "the backend {} cannot purge",
-            self.kind()
-        )))
-    }
-
-    /// Removes the bytes of `contents` from the store, whoever needs them, with those of all that
-    /// was purged before; then looks at all that is left.
-    ///
-    /// Snapshots stay, with their ids. What they have at a purged path is known by its id alone: a
-    /// restore leaves the path as it is and names it, [`Backend::verify`] names it and calls it no
-    /// damage, and no capture takes the content again: it is omitted as
-    /// [`OmissionReason::Purged`](crate::OmissionReason). The list of what was purged is durable
-    /// before anything is removed. On `Err` this, or [`Backend::collect`], can be called again to
-    /// go on.
-    ///
-    /// Default: [`PurgeError::Unsupported`].
-    fn purge(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        contents: &[FoundContent],
-        at: Timestamp,
-    ) -> Result<Proof, PurgeError> {
-        let _ = (op, workspace, contents, at);
-        Err(PurgeError::Unsupported(format!(
-            "the backend {} cannot purge",
-            self.kind()
-        )))
-    }
 
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
     /// hard links to the user's repository count too: they are ours once it lets go of them.

@@ -178,11 +178,13 @@ impl Stage<'_> {
         let listed = self
             .backend
             .list(&Operation::unbounded(), &self.workspace)
-            .unwrap();
+            .unwrap()
+            .snapshots;
         for snapshot in &listed {
             let problems = self
                 .backend
-                .verify(&Operation::unbounded(), &self.workspace, snapshot)
+                .verify(&Operation::unbounded(), &self.workspace, &[snapshot])
+                .remove(0)
                 .unwrap();
             assert_eq!(problems.problems, [], "{context}");
         }

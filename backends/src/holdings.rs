@@ -1,7 +1,30 @@
-//! A summary of the snapshots in a store.
+//! What a store has: a list of its snapshots, and a summary of them.
 
 use crate::problem::Problem;
-use crate::snapshot::SnapshotId;
+use crate::snapshot::{Snapshot, SnapshotId};
+use crate::store_error::StoreError;
+
+/// What a store has: see [`Backend::list`](crate::Backend::list).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The snapshots, oldest first.
+    pub snapshots: Vec<Snapshot>,
+    /// What is there as a snapshot and cannot be read as one, so that nothing but its name may be
+    /// known of it.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Listing {
+    /// These, and nothing that cannot be read; for implementations of
+    /// [`Backend`](crate::Backend).
+    pub fn new(snapshots: Vec<Snapshot>) -> Self {
+        Self {
+            snapshots,
+            unreadable: Vec::new(),
+        }
+    }
+}
 
 /// What a look at a store tells of the snapshots in it: see
 /// [`Backend::holdings`](crate::Backend::holdings).
@@ -38,9 +61,27 @@ pub struct Unreadable {
     pub name: String,
     /// The snapshot that it is, if that can be told.
     pub id: Option<SnapshotId>,
-    /// What is wrong with it.
+    /// Why it cannot be read.
     pub problem: Problem,
-    /// It is of a newer version of this program, and nothing is wrong with it: it is to be left
-    /// alone.
-    pub is_newer: bool,
+    /// Nothing is known to be wrong with it, so that it is to be left alone: it is of a newer
+    /// version of this program, or the disk did not give it.
+    pub stays: bool,
+}
+
+impl Unreadable {
+    /// One that is damaged, of which no more is known; for implementations of
+    /// [`Backend`](crate::Backend).
+    pub fn new(name: String, problem: Problem) -> Self {
+        Self {
+            name,
+            id: None,
+            problem,
+            stays: false,
+        }
+    }
+
+    /// Whether that which reading ended with this error for is to be left alone.
+    pub(crate) fn is_to_stay(error: &StoreError) -> bool {
+        !matches!(error, StoreError::Corrupt { .. })
+    }
 }

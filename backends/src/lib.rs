@@ -136,7 +136,7 @@ pub use capture_rules::CaptureRules;
 
 pub use diff_error::DiffError;
 
-pub use holdings::Holdings;
+pub use holdings::{Holdings, Listing, Unreadable};
 
 pub use host_rules::IgnoreOptions;
 
@@ -194,7 +194,9 @@ pub use restore::{
 
 pub use retain::RetainContent;
 
-pub use purge::{FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget};
+pub use purge::{
+    FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget, Purging,
+};
 
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};
 

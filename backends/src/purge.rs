@@ -197,6 +197,37 @@ pub struct FoundContents {
     pub unreadable: Vec<crate::problem::Problem>,
 }
 
+/// Removing content that snapshots still need, for good: what [`Backend::purging`](crate::Backend::purging) answers with.
+/// Both backends of this crate implement it, and the purge of the crate `stillframe` calls it.
+pub trait Purging: Send + Sync {
+    /// Finds the content that `target` names, in every snapshot of this backend, and that which has
+    /// one of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
+    fn find_content(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        target: &PurgeTarget,
+        also: &[ContentId],
+    ) -> Result<FoundContents, PurgeError>;
+
+    /// Removes the bytes of `contents` from the store, whoever needs them, with those of all that
+    /// was purged before; then looks at all that is left.
+    ///
+    /// Snapshots stay, with their ids. What they have at a purged path is known by its id alone: a
+    /// restore leaves the path as it is and names it, [`Backend::verify`](crate::Backend::verify) names it and calls it no
+    /// damage, and no capture takes the content again: it is omitted as
+    /// [`OmissionReason::Purged`](crate::OmissionReason). The list of what was purged is durable
+    /// before anything is removed. On `Err` this, or [`Backend::collect`](crate::Backend::collect), can be called again to
+    /// go on.
+    fn purge(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        contents: &[FoundContent],
+        at: Timestamp,
+    ) -> Result<Proof, PurgeError>;
+}
+
 /// What was looked at after a purge, to prove it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -243,9 +274,6 @@ pub enum PurgeError {
     /// What is to be purged cannot be told from this.
     #[error("{0}; nothing was purged")]
     InvalidTarget(String),
-    /// This backend cannot do it.
-    #[error("{0}; nothing was purged")]
-    Unsupported(String),
     /// The store failed. Content on the list is not returned any more, but its bytes may still
     /// exist; the same purge again, or a collection, finishes.
     #[error(transparent)]
@@ -257,7 +285,6 @@ impl PurgeError {
     pub fn kind(&self) -> crate::error::ErrorKind {
         match self {
             Self::InvalidTarget(_) => crate::error::ErrorKind::InvalidOptions,
-            Self::Unsupported(_) => crate::error::ErrorKind::Unsupported,
             Self::Store(source) => source.kind(),
         }
     }

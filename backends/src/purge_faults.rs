@@ -77,15 +77,20 @@ impl Stage {
 
     fn found(&self) -> FoundContents {
         let target = PurgeTarget::Path(RelPath::new(".env").unwrap());
-        let found =
-            self.backend
-                .find_content(&Operation::unbounded(), &self.workspace, &target, &[]);
+        let found = self.backend.purging().unwrap().find_content(
+            &Operation::unbounded(),
+            &self.workspace,
+            &target,
+            &[],
+        );
         found.unwrap()
     }
 
     fn purge(&mut self, op: &Operation, found: &FoundContents) -> Result<Proof, PurgeError> {
         let at = Timestamp::from_second(1_700_000_001).unwrap();
         self.backend
+            .purging()
+            .unwrap()
             .purge(op, &mut self.workspace, &found.contents, at)
     }
 
@@ -114,12 +119,14 @@ impl Stage {
         let listed = self
             .backend
             .list(&Operation::unbounded(), &self.workspace)
-            .unwrap();
+            .unwrap()
+            .snapshots;
         assert_eq!(listed.len(), 4, "{context}");
         for snapshot in &listed {
             let verified = self
                 .backend
-                .verify(&Operation::unbounded(), &self.workspace, snapshot)
+                .verify(&Operation::unbounded(), &self.workspace, &[snapshot])
+                .remove(0)
                 .unwrap();
             assert_eq!(verified.problems, [], "{context}");
         }
@@ -292,7 +299,8 @@ fn a_sparse_checkout_that_left_the_secret_out_goes_on_without_it() {
     assert!(!stage.has_secret());
     let verified = stage
         .backend
-        .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+        .verify(&Operation::unbounded(), &stage.workspace, &[&snapshot])
+        .remove(0)
         .unwrap();
     assert_eq!((verified.problems, verified.purged), (vec![], vec![]));
 }
@@ -309,6 +317,8 @@ fn content_that_was_never_kept_is_purged_by_its_digest_alone() {
     let target = PurgeTarget::Path(RelPath::new("other").unwrap());
     let found = stage
         .backend
+        .purging()
+        .unwrap()
         .find_content(&Operation::unbounded(), &stage.workspace, &target, &[])
         .unwrap();
     assert_eq!(

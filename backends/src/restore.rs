@@ -30,6 +30,6 @@ mod view;
 pub(crate) use copy::copy;
 pub use copy::{CopyOptions, CopyOutcome};
 pub(crate) use plan::{Node, View};
-pub(crate) use procedure::{check_place, plan_only, recover, restore};
+pub(crate) use procedure::{plan_only, recover, restore};
 pub(crate) use read::read_file;
 pub(crate) use restorable::{Captured, Publish, Restorable, Side};

@@ -252,7 +252,8 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
             let listed = stage
                 .backend
                 .list(&Operation::unbounded(), &stage.workspace)
-                .unwrap();
+                .unwrap()
+                .snapshots;
             assert_eq!(listed, [], "{scene:?}, {context}");
         };
         let work = |op: &Operation| stage.snapshot(op);
@@ -263,7 +264,8 @@ fn a_capture_that_is_stopped_at_any_look_publishes_nothing_and_leaves_nothing() 
         );
         let proof = stage
             .backend
-            .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+            .verify(&Operation::unbounded(), &stage.workspace, &[&snapshot])
+            .remove(0)
             .unwrap();
         assert_eq!(proof.problems, []);
         if scene.strategy == Strategy::Git {
@@ -301,11 +303,13 @@ fn a_stopped_capture_that_kept_much_has_it_removed_aside_and_the_next_one_waits_
     let snapshots = stage
         .backend
         .list(&Operation::unbounded(), &stage.workspace)
-        .unwrap();
+        .unwrap()
+        .snapshots;
     for snapshot in &snapshots {
         let proof = stage
             .backend
-            .verify(&Operation::unbounded(), &stage.workspace, snapshot)
+            .verify(&Operation::unbounded(), &stage.workspace, &[snapshot])
+            .remove(0)
             .unwrap();
         assert_eq!(proof.problems, []);
     }
@@ -321,7 +325,8 @@ fn a_capture_after_another_that_is_stopped_at_any_look_leaves_the_first_alone() 
             assert_eq!(stage.kept(), before, "{scene:?}, {context}");
             let proof = stage
                 .backend
-                .verify(&Operation::unbounded(), &stage.workspace, &first)
+                .verify(&Operation::unbounded(), &stage.workspace, &[&first])
+                .remove(0)
                 .unwrap();
             assert_eq!(proof.problems, [], "{scene:?}, {context}");
         };
@@ -358,7 +363,8 @@ fn the_capture_after_one_that_was_stopped_sees_what_a_fresh_one_sees() {
             }
             let proof = stage
                 .backend
-                .verify(&Operation::unbounded(), &stage.workspace, &again)
+                .verify(&Operation::unbounded(), &stage.workspace, &[&again])
+                .remove(0)
                 .unwrap();
             assert_eq!(proof.problems, [], "{scene:?}, look {look}");
             look += 29;
@@ -385,7 +391,12 @@ fn a_comparison_or_a_proof_that_is_stopped_at_any_look_says_so_and_writes_nothin
             "{scene:?}: there were {stopped} places"
         );
 
-        let verify = |op: &Operation| stage.backend.verify(op, &stage.workspace, &second);
+        let verify = |op: &Operation| {
+            stage
+                .backend
+                .verify(op, &stage.workspace, &[&second])
+                .remove(0)
+        };
         let (proof, stopped) =
             at_each_look(scene.stride, verify, |error| error.kind(), is_as_before);
         assert_eq!(proof.problems, [], "{scene:?}");
@@ -470,6 +481,7 @@ fn a_collection_that_is_stopped_at_any_look_removes_nothing_that_is_needed() {
                 &Operation::unbounded(),
                 &mut stage.workspace,
                 std::slice::from_ref(&first.id),
+                &[],
             )
             .unwrap();
         let (mut look, mut stopped) = (0, 0);
@@ -477,7 +489,8 @@ fn a_collection_that_is_stopped_at_any_look_removes_nothing_that_is_needed() {
             let interrupt = Interrupt::at_look(look);
             let collected = backend.collect(&stopped_by(&interrupt), &mut stage.workspace);
             let proof = backend
-                .verify(&Operation::unbounded(), &stage.workspace, &second)
+                .verify(&Operation::unbounded(), &stage.workspace, &[&second])
+                .remove(0)
                 .unwrap();
             assert_eq!(proof.problems, [], "{scene:?}, look {look}");
             match collected {
@@ -557,7 +570,8 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
                 Ok(snapshot) => {
                     let proof = stage
                         .backend
-                        .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+                        .verify(&Operation::unbounded(), &stage.workspace, &[&snapshot])
+                        .remove(0)
                         .unwrap();
                     assert_eq!(proof.problems, [], "{context}");
                     answers.insert("kept");
@@ -573,7 +587,8 @@ fn a_store_is_at_no_moment_larger_than_its_limit_and_a_refused_capture_leaves_no
                     assert_eq!(stage.kept(), before, "{context}");
                     let proof = stage
                         .backend
-                        .verify(&Operation::unbounded(), &stage.workspace, &first)
+                        .verify(&Operation::unbounded(), &stage.workspace, &[&first])
+                        .remove(0)
                         .unwrap();
                     assert_eq!(proof.problems, [], "{context}");
                     answers.insert("refused");
@@ -619,7 +634,8 @@ fn new_content_is_at_no_moment_more_than_its_limit_and_goes_where_that_is_passed
         );
         let proof = stage
             .backend
-            .verify(&Operation::unbounded(), &stage.workspace, &snapshot)
+            .verify(&Operation::unbounded(), &stage.workspace, &[&snapshot])
+            .remove(0)
             .unwrap();
         assert_eq!(proof.problems, [], "limit {limit}");
         let is_kept = snapshot.metadata.has_content;

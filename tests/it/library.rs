@@ -221,6 +221,7 @@ fn a_spent_budget_is_a_typed_failure_and_publishes_nothing() {
             .backend
             .list(&Operation::unbounded(), &host.workspace)
             .unwrap()
+            .snapshots
             .is_empty()
     );
 }

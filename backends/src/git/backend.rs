@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::backend::{
-    Backend, Recovery, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why,
-};
+use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
 use crate::capture_rules::CaptureRules;
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
@@ -45,12 +43,12 @@ use crate::git::tree_rules::{StoredSide, TreeRules};
 use crate::git::user_index::{self, IndexError};
 use crate::git::worktrees;
 use crate::hard_links;
-use crate::holdings::{Holdings, Unreadable};
+use crate::holdings::{Holdings, Listing};
 use crate::listed::{self, ListedFile};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::{
-    self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
+    self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Purging, Wanted,
 };
 use crate::read_error::ReadError;
 use crate::record::{GitState, Record};
@@ -68,7 +66,6 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::attributes;
-use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::journal::Seen;
 use crate::worktree::memory::Use;
 use crate::worktree::stat_cache::{Flags, StatCache};
@@ -668,15 +665,15 @@ impl Backend for GitBackend {
         Ok(published.record.snapshot)
     }
 
-    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
-        let Some(store) = store_of(workspace)? else {
-            return Ok(Vec::new());
-        };
-        let readable = store
-            .scan(op)?
-            .into_iter()
-            .filter_map(|(_, record)| record.ok());
-        Ok(readable.map(|record| record.snapshot).collect())
+    fn purging(&self) -> Option<&dyn Purging> {
+        Some(self)
+    }
+
+    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => store.list(op),
+            None => Ok(Listing::default()),
+        }
     }
 
     fn holdings(&self, _: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
@@ -763,18 +760,6 @@ impl Backend for GitBackend {
         options: &CopyOptions,
     ) -> Result<CopyOutcome, RestoreError> {
         restore::copy(op, self, workspace, snapshot, options)
-    }
-
-    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
-        restore::check_place(workspace)
-    }
-
-    fn recover(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-    ) -> Result<Recovery, RestoreError> {
-        restore::recover(op, workspace)
     }
 
     fn why(
@@ -918,14 +903,6 @@ impl Backend for GitBackend {
         restore::read_file(op, self, workspace, snapshot, path, out)
     }
 
-    fn displaced(
-        &self,
-        workspace: &Workspace,
-        guard: &SnapshotId,
-    ) -> Result<Vec<Displaced>, StoreError> {
-        Ok(Held::of(workspace.store_path(), guard)?.all())
-    }
-
     fn rules_of(
         &self,
         op: &Operation,
@@ -940,15 +917,6 @@ impl Backend for GitBackend {
         &self,
         op: &Operation,
         workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Verification, StoreError> {
-        verify(op, workspace, snapshot, &mut Proven::default())
-    }
-
-    fn verify_all(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>> {
         let mut proven = Proven::default();
@@ -956,37 +924,18 @@ impl Backend for GitBackend {
         snapshots.iter().map(verify).collect()
     }
 
-    fn unreadable(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-    ) -> Result<Vec<Unreadable>, StoreError> {
-        match store_of(workspace)? {
-            Some(store) => store.unreadable(op),
-            None => Ok(Vec::new()),
-        }
-    }
-
-    fn forget_unreadable(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        names: &[String],
-    ) -> Result<(), StoreError> {
-        match store_of(workspace)? {
-            Some(store) => store.forget_names(op, names),
-            None => Ok(()),
-        }
-    }
-
     fn forget(
         &self,
         op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
+        unreadable: &[String],
     ) -> Result<(), StoreError> {
         if let Some(store) = store_of(workspace)? {
             store.forget(op, ids)?;
+            if !unreadable.is_empty() {
+                store.forget_names(op, unreadable)?;
+            }
         }
         // What a restore displaced goes with the guard that has the same content.
         area::purge_trashes(op, workspace.store_path(), ids)
@@ -1002,6 +951,15 @@ impl Backend for GitBackend {
         store.collect(op)
     }
 
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
+        match store_of(workspace)? {
+            Some(store) => Ok(store.bytes()? + area::bytes_beside(workspace.store_path())?),
+            None => Ok(0),
+        }
+    }
+}
+
+impl Purging for GitBackend {
     fn find_content(
         &self,
         op: &Operation,
@@ -1050,13 +1008,6 @@ impl Backend for GitBackend {
             }
         }
         Ok(proof)
-    }
-
-    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
-        match store_of(workspace)? {
-            Some(store) => Ok(store.bytes()? + area::bytes_beside(workspace.store_path())?),
-            None => Ok(0),
-        }
     }
 }
 

@@ -50,8 +50,8 @@ use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
 use crate::durable::make_private;
 use crate::durable::{self, StagedFile};
-use crate::error::{PathError, printable};
-use crate::holdings::{Holdings, Unreadable};
+use crate::error::{PathError, chain, printable};
+use crate::holdings::{Holdings, Listing, Unreadable};
 use crate::identity::Identity;
 use crate::operation::Operation;
 use crate::owner::Owner;
@@ -705,35 +705,35 @@ impl Store {
         Ok(latest)
     }
 
-    /// Every ref of a snapshot whose record cannot be read, with why.
-    pub(crate) fn unreadable(&self, op: &Operation) -> Result<Vec<Unreadable>, StoreError> {
+    /// What there is as a snapshot, oldest first, whether it can be read or not.
+    pub(crate) fn list(&self, op: &Operation) -> Result<Listing, StoreError> {
         let broken = self.refs.broken()?.into_iter();
         let mut unreadable: Vec<(String, String, bool)> = broken
             .map(|broken| (broken.name, broken.detail, false))
             .collect();
+        let mut snapshots = Vec::new();
         for (found, record) in self.scan(op)? {
             match record {
-                Err(StoreError::Corrupt { what, detail }) => {
-                    unreadable.push((found.name, format!("{what} is corrupt: {detail}"), false));
+                Ok(record) => snapshots.push(record.snapshot),
+                Err(error @ StoreError::Interrupted(_)) => return Err(error),
+                Err(error) => {
+                    let stays = Unreadable::is_to_stay(&error);
+                    unreadable.push((found.name, chain(&error), stays));
                 }
-                Err(error @ StoreError::VersionTooNew { .. }) => {
-                    unreadable.push((found.name, error.to_string(), true));
-                }
-                Ok(_) => {}
-                Err(error) => return Err(error),
             }
         }
-        if unreadable.is_empty() {
-            return Ok(Vec::new());
+        let mut listing = Listing::new(snapshots);
+        if !unreadable.is_empty() {
+            let mut ids = self.ids_by_name()?;
+            let named = |(name, detail, stays): (String, String, bool)| Unreadable {
+                id: ids.remove(&name),
+                problem: Problem::new(name.clone(), detail),
+                name,
+                stays,
+            };
+            listing.unreadable = unreadable.into_iter().map(named).collect();
         }
-        let mut ids = self.ids_by_name()?;
-        let name = |(name, detail, is_newer): (String, String, bool)| Unreadable {
-            id: ids.remove(&name),
-            problem: Problem::new(name.clone(), detail),
-            name,
-            is_newer,
-        };
-        Ok(unreadable.into_iter().map(name).collect())
+        Ok(listing)
     }
 
     /// Removes refs by their names, whatever they name.

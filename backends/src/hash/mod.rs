@@ -17,9 +17,7 @@ use jiff::Timestamp;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
-use crate::backend::{
-    Backend, Recovery, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why,
-};
+use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
 use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
 use crate::capture_rules::CaptureRules;
 use crate::contents::{ContentError, Contents};
@@ -38,13 +36,13 @@ use crate::hash::content::HashSink;
 use crate::hash::manifest::{Item, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
-use crate::holdings::{Holdings, Unreadable};
+use crate::holdings::{Holdings, Listing};
 use crate::listed::{self, ListedFile};
 use crate::operation::Operation;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{
-    self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Wanted,
+    self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Purging, Wanted,
 };
 use crate::read_error::ReadError;
 use crate::record::Record;
@@ -62,7 +60,6 @@ use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 use crate::worktree::attributes;
-use crate::worktree::displaced::{Displaced, Held};
 use crate::worktree::read::{self, SinkError};
 use crate::worktree::root;
 
@@ -438,9 +435,12 @@ impl Backend for HashBackend {
             .snapshot)
     }
 
-    fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
-        let records = HashStore::of(workspace).records()?;
-        Ok(records.into_iter().map(|record| record.snapshot).collect())
+    fn purging(&self) -> Option<&dyn Purging> {
+        Some(self)
+    }
+
+    fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
+        HashStore::of(workspace).list()
     }
 
     fn holdings(&self, _: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
@@ -518,18 +518,6 @@ impl Backend for HashBackend {
         options: &CopyOptions,
     ) -> Result<CopyOutcome, RestoreError> {
         restore::copy(op, self, workspace, snapshot, options)
-    }
-
-    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
-        restore::check_place(workspace)
-    }
-
-    fn recover(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-    ) -> Result<Recovery, RestoreError> {
-        restore::recover(op, workspace)
     }
 
     fn why(
@@ -616,14 +604,6 @@ impl Backend for HashBackend {
         restore::read_file(op, self, workspace, snapshot, path, out)
     }
 
-    fn displaced(
-        &self,
-        workspace: &Workspace,
-        guard: &SnapshotId,
-    ) -> Result<Vec<Displaced>, StoreError> {
-        Ok(Held::of(workspace.store_path(), guard)?.all())
-    }
-
     fn rules_of(
         &self,
         _: &Operation,
@@ -638,15 +618,6 @@ impl Backend for HashBackend {
         &self,
         op: &Operation,
         workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Verification, StoreError> {
-        verify(op, workspace, snapshot, &mut HashSet::new())
-    }
-
-    fn verify_all(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>> {
         let mut proven = HashSet::new();
@@ -654,33 +625,18 @@ impl Backend for HashBackend {
         snapshots.iter().map(verify).collect()
     }
 
-    fn unreadable(
-        &self,
-        _: &Operation,
-        workspace: &Workspace,
-    ) -> Result<Vec<Unreadable>, StoreError> {
-        HashStore::of(workspace).unreadable()
-    }
-
-    fn forget_unreadable(
-        &self,
-        op: &Operation,
-        workspace: &mut LockedWorkspace,
-        names: &[String],
-    ) -> Result<(), StoreError> {
-        let ids: Vec<SnapshotId> = names.iter().filter_map(|name| name.parse().ok()).collect();
-        self.forget(op, workspace, &ids)
-    }
-
     fn forget(
         &self,
         op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
+        unreadable: &[String],
     ) -> Result<(), StoreError> {
-        HashStore::of(workspace).forget(op, ids)?;
+        let unreadable = unreadable.iter().filter_map(|name| name.parse().ok());
+        let ids: Vec<SnapshotId> = ids.iter().cloned().chain(unreadable).collect();
+        HashStore::of(workspace).forget(op, &ids)?;
         // What a restore displaced goes with the guard that has the same content.
-        area::purge_trashes(op, workspace.store_path(), ids)
+        area::purge_trashes(op, workspace.store_path(), &ids)
     }
 
     fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {
@@ -704,6 +660,17 @@ impl Backend for HashBackend {
         }
     }
 
+    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
+        let own = HashStore::of(workspace).bytes()?;
+        // What lies beside both stores is counted once.
+        match workspace.store_path().join("git").exists() {
+            true => Ok(own),
+            false => Ok(own + area::bytes_beside(workspace.store_path())?),
+        }
+    }
+}
+
+impl Purging for HashBackend {
     fn find_content(
         &self,
         op: &Operation,
@@ -732,15 +699,6 @@ impl Backend for HashBackend {
         let store = HashStore::of(workspace);
         store.content.drop_purged(op, &purged)?;
         Ok(displaced.and(store.content.prove_purged(&purged)?))
-    }
-
-    fn store_bytes(&self, workspace: &Workspace) -> Result<u64, StoreError> {
-        let own = HashStore::of(workspace).bytes()?;
-        // What lies beside both stores is counted once.
-        match workspace.store_path().join("git").exists() {
-            true => Ok(own),
-            false => Ok(own + area::bytes_beside(workspace.store_path())?),
-        }
     }
 }
 
@@ -859,7 +817,8 @@ mod tests {
                 .snapshot(&Operation::unbounded(), &self.workspace, &options)
                 .unwrap();
             let verified = backend
-                .verify(&Operation::unbounded(), &self.workspace, &snapshot)
+                .verify(&Operation::unbounded(), &self.workspace, &[&snapshot])
+                .remove(0)
                 .unwrap();
             assert!(verified.problems.is_empty(), "{:?}", verified.problems);
             snapshot
@@ -967,7 +926,12 @@ mod tests {
             .unwrap();
         assert_eq!(found, newest(4, &snapshot), "they were counted");
         backend
-            .forget(&Operation::unbounded(), &mut stage.workspace, &[last.id])
+            .forget(
+                &Operation::unbounded(),
+                &mut stage.workspace,
+                &[last.id],
+                &[],
+            )
             .unwrap();
         let found = backend
             .holdings(&Operation::unbounded(), &stage.workspace)
@@ -997,6 +961,30 @@ mod tests {
         fs::create_dir(&note).unwrap();
         stage.snapshot(false);
         listed(5);
+    }
+
+    #[test]
+    fn a_record_that_the_disk_does_not_give_hides_no_other_and_is_to_stay() {
+        let stage = Stage::new();
+        let (first, second) = (stage.snapshot(false), stage.snapshot(false));
+        let records = stage.workspace.store_path().join("hash/snapshots");
+        let record = records.join(format!("{}.json", first.id));
+        fs::remove_file(&record).unwrap();
+        std::os::unix::fs::symlink(&record, &record).unwrap();
+        let backend = HashBackend::default();
+        let listed = |stays| {
+            let listing = backend
+                .list(&Operation::unbounded(), &stage.workspace)
+                .unwrap();
+            assert_eq!(listing.snapshots, std::slice::from_ref(&second));
+            assert_eq!(listing.unreadable.len(), 1);
+            assert_eq!(listing.unreadable[0].id.as_ref(), Some(&first.id));
+            assert_eq!(listing.unreadable[0].stays, stays);
+        };
+        listed(true);
+        fs::remove_file(&record).unwrap();
+        fs::write(&record, "no record").unwrap();
+        listed(false);
     }
 
     #[test]

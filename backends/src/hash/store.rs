@@ -15,10 +15,10 @@ use crate::contents::ContentError;
 use crate::descriptor;
 use crate::durable;
 use crate::durable::make_private;
-use crate::error::PathError;
+use crate::error::{PathError, chain};
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
-use crate::holdings::Unreadable;
+use crate::holdings::{Listing, Unreadable};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::problem::Problem;
@@ -263,48 +263,33 @@ impl HashStore {
         Ok(record)
     }
 
-    /// All records that can be read, oldest first.
-    pub(crate) fn records(&self) -> Result<Vec<Record>, StoreError> {
-        let mut records: Vec<Record> = Vec::new();
+    /// What there is as a snapshot, oldest first, whether it can be read or not.
+    pub(crate) fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
         for id in self.ids()? {
-            match self.record(&id) {
-                Ok(record) => records.push(record),
-                // `verify` names it.
-                Err(StoreError::Corrupt { .. } | StoreError::VersionTooNew { .. }) => {}
+            let error = match self.record(&id) {
+                Ok(record) => {
+                    listing.snapshots.push(record.snapshot);
+                    continue;
+                }
                 // Forgotten since the directory was listed.
-                Err(StoreError::UnknownSnapshot { .. }) => {}
-                Err(error) => return Err(error),
-            }
+                Err(StoreError::UnknownSnapshot { .. }) => continue,
+                Err(error) => error,
+            };
+            listing.unreadable.push(Unreadable {
+                name: id.to_string(),
+                stays: Unreadable::is_to_stay(&error),
+                problem: match error {
+                    StoreError::Corrupt { what, detail } => Problem::new(what, detail),
+                    error => Problem::new(id.to_string(), chain(&error)),
+                },
+                id: Some(id),
+            });
         }
-        records.sort_by(|a, b| {
-            (a.snapshot.captured_at, &a.snapshot.id).cmp(&(b.snapshot.captured_at, &b.snapshot.id))
-        });
-        Ok(records)
-    }
-
-    /// The snapshots whose records are damaged, under their ids.
-    pub(crate) fn unreadable(&self) -> Result<Vec<Unreadable>, StoreError> {
-        let mut unreadable = Vec::new();
-        for id in self.ids()? {
-            match self.record(&id) {
-                Err(StoreError::Corrupt { what, detail }) => unreadable.push(Unreadable {
-                    name: id.to_string(),
-                    problem: Problem::new(what, detail),
-                    id: Some(id),
-                    is_newer: false,
-                }),
-                Err(error @ StoreError::VersionTooNew { .. }) => unreadable.push(Unreadable {
-                    name: id.to_string(),
-                    problem: Problem::new(id.to_string(), error.to_string()),
-                    id: Some(id),
-                    is_newer: true,
-                }),
-                Ok(_) | Err(StoreError::UnknownSnapshot { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        unreadable.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(unreadable)
+        let snapshots = &mut listing.snapshots;
+        snapshots.sort_by(|a, b| (a.captured_at, &a.id).cmp(&(b.captured_at, &b.id)));
+        listing.unreadable.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listing)
     }
 
     /// The ids of all snapshots, in no order. No record is read.

@@ -1,4 +1,4 @@
-//! Purging content in files that restores displaced or staged.
+//! Files that restores displaced or staged, and purging content in them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,12 @@ use std::path::Path;
 use super::{FoundContent, FoundContents, Proof, Purged};
 use crate::git::{ObjectHasher, ObjectKind};
 use crate::operation::Operation;
+use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
 use crate::workspace::Workspace;
 use crate::worktree::area::{self, Fate};
+use crate::worktree::displaced::{Displaced, Held};
 
 /// Removes what restores displaced, or had staged, and was purged since, wherever it lies. Answers
 /// with what was looked at.
@@ -33,6 +35,12 @@ pub(crate) fn drop_purged(
 }
 
 impl Workspace {
+    /// What the restore with this guard moved out of the way although no snapshot holds it, sorted
+    /// by path, if it still lies where it was moved to.
+    pub fn displaced(&self, guard: &SnapshotId) -> Result<Vec<Displaced>, StoreError> {
+        Ok(Held::of(self.store_path(), guard)?.all())
+    }
+
     /// Finds content in files that restores displaced or staged. It reads all of them; their names
     /// are numbers, so their paths are not known.
     pub fn find_displaced(

@@ -69,7 +69,7 @@ pub(crate) fn plan_only<B: Restorable>(
     let plan = with_repository(plan, repository.as_ref());
     // A directory that is gone is made again first.
     if !plan.is_empty() && !workspace.is_gone() {
-        check_place(workspace)?;
+        workspace.check_restore_place()?;
     }
     Ok(plan)
 }
@@ -359,16 +359,20 @@ impl Stopwatch {
     }
 }
 
-/// Says whether a restore would find a place to stage in: see
-/// [`Backend::check_restore_place`](crate::Backend::check_restore_place).
-pub(crate) fn check_place(workspace: &Workspace) -> Result<(), RestoreError> {
-    let root = workspace.root().map_err(RestoreError::Prepare)?;
-    // The store may not be made yet; it will lie on the file system of the state directory.
-    let place = Area::place(&root, workspace.state().path(), OperationId::random())
-        .map_err(RestoreError::Prepare)?;
-    match place {
-        Some(_) => Ok(()),
-        None => Err(RestoreError::Unsupported(Area::no_place(&root))),
+impl Workspace {
+    /// Says whether a restore of this crate's backends would find a place to stage in:
+    /// [`RestoreError::Unsupported`] where every one would be refused. Reads alone; cheap, and needs
+    /// no snapshot, so that whoever counts on a rollback is told before there is anything to roll
+    /// back.
+    pub fn check_restore_place(&self) -> Result<(), RestoreError> {
+        let root = self.root().map_err(RestoreError::Prepare)?;
+        // The store may not be made yet; it will lie on the file system of the state directory.
+        let place = Area::place(&root, self.state().path(), OperationId::random())
+            .map_err(RestoreError::Prepare)?;
+        match place {
+            Some(_) => Ok(()),
+            None => Err(RestoreError::Unsupported(Area::no_place(&root))),
+        }
     }
 }
 

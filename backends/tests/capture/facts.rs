@@ -268,7 +268,8 @@ fn snapshots_outlive_the_housekeeping_of_the_repository() {
     for snapshot in [&before, &after] {
         let found = taker
             .backend
-            .verify(&Operation::unbounded(), &taker.workspace, snapshot)
+            .verify(&Operation::unbounded(), &taker.workspace, &[snapshot])
+            .remove(0)
             .unwrap();
         assert!(found.is_restorable(), "{found:?}");
     }
@@ -395,7 +396,8 @@ fn an_id_names_one_snapshot_for_ever() {
             taker
                 .backend
                 .list(&Operation::unbounded(), &taker.workspace)
-                .unwrap(),
+                .unwrap()
+                .snapshots,
             [first]
         );
     }
@@ -412,6 +414,7 @@ fn a_snapshot_that_was_forgotten_is_not_found() {
                 &Operation::unbounded(),
                 &mut taker.workspace,
                 std::slice::from_ref(&first.id),
+                &[],
             )
             .unwrap();
         let error = taker
@@ -447,7 +450,8 @@ fn a_store_that_lost_its_objects_heals_with_the_next_capture() {
     assert_eq!(snapshot.tree, Some(ground.oracle()));
     let found = taker
         .backend
-        .verify(&Operation::unbounded(), &taker.workspace, &snapshot)
+        .verify(&Operation::unbounded(), &taker.workspace, &[&snapshot])
+        .remove(0)
         .unwrap();
     assert!(found.is_restorable(), "{found:?}");
 }

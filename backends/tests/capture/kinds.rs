@@ -642,7 +642,8 @@ fn what_lies_4096_directories_deep_is_captured_compared_proven_and_put_back() {
                 for snapshot in [&before, &after] {
                     let proof = taker
                         .backend
-                        .verify(&Operation::unbounded(), &taker.workspace, snapshot)
+                        .verify(&Operation::unbounded(), &taker.workspace, &[snapshot])
+                        .remove(0)
                         .unwrap();
                     assert_eq!(proof.problems, [], "{context}");
                 }

@@ -185,6 +185,7 @@ fn a_capture_that_is_told_to_stop_publishes_nothing() {
                 .backend
                 .list(&Operation::unbounded(), &taker.workspace)
                 .unwrap()
+                .snapshots
                 .is_empty()
         );
         taker.snapshot();
@@ -193,6 +194,7 @@ fn a_capture_that_is_told_to_stop_publishes_nothing() {
                 .backend
                 .list(&Operation::unbounded(), &taker.workspace)
                 .unwrap()
+                .snapshots
                 .len(),
             1
         );

@@ -563,7 +563,12 @@ fn a_handle_outlives_what_another_one_collects() {
         let forgotten = std::slice::from_ref(&first.id);
         other
             .backend
-            .forget(&Operation::unbounded(), &mut other.workspace, forgotten)
+            .forget(
+                &Operation::unbounded(),
+                &mut other.workspace,
+                forgotten,
+                &[],
+            )
             .unwrap();
         other
             .backend
@@ -578,7 +583,8 @@ fn a_handle_outlives_what_another_one_collects() {
         assert!(again.same_content(&first));
         let verification = taker
             .backend
-            .verify(&Operation::unbounded(), &taker.workspace, &again)
+            .verify(&Operation::unbounded(), &taker.workspace, &[&again])
+            .remove(0)
             .unwrap();
         assert!(
             verification.is_restorable() || kind == Kind::Hash,

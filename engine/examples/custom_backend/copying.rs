@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use stillframe::backends::{
     Backend, BackendKind, Change, ContentId, Diff, DiffError, DiffOptions, Entry, EntryKind,
-    InvalidPath, Label, LockedWorkspace, Operation, PatchText, PathError, PlanId, Problem,
-    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
-    SkipReason, Skipped, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
+    InvalidPath, Label, Listing, LockedWorkspace, Operation, PatchText, PathError, PlanId, Problem,
+    RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan, SkipReason,
+    Skipped, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
 };
 use stillframe::{Snapshot, SnapshotId};
 
@@ -239,11 +239,11 @@ impl Backend for CopyingBackend {
         Ok(snapshot)
     }
 
-    fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+    fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
         let store = store(workspace);
         let entries = match fs::read_dir(&store) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
             Err(e) => return Err(PathError::at("list", &store)(e).into()),
         };
         let mut snapshots = Vec::new();
@@ -258,7 +258,7 @@ impl Backend for CopyingBackend {
             snapshots.push(snapshot);
         }
         snapshots.sort_by_key(|s| s.captured_at);
-        Ok(snapshots)
+        Ok(Listing::new(snapshots))
     }
 
     fn diff(
@@ -345,14 +345,6 @@ impl Backend for CopyingBackend {
         Ok(outcome)
     }
 
-    fn recover(
-        &self,
-        _: &Operation,
-        _workspace: &mut LockedWorkspace,
-    ) -> Result<Recovery, RestoreError> {
-        Ok(Recovery::default())
-    }
-
     fn why(
         &self,
         _: &Operation,
@@ -389,16 +381,19 @@ impl Backend for CopyingBackend {
         &self,
         _: &Operation,
         workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Verification, StoreError> {
-        let found = self.files_of(workspace, snapshot)?.len() as u64;
-        let expected = snapshot.metadata.files;
-        if found == expected {
-            return Ok(Verification::default());
-        }
-        let detail = format!("{found} of {expected} files are there");
-        let problem = Problem::new(snapshot.id.to_string(), detail);
-        Ok(Verification::new(vec![problem]))
+        snapshots: &[&Snapshot],
+    ) -> Vec<Result<Verification, StoreError>> {
+        let verify = |snapshot: &&Snapshot| {
+            let found = self.files_of(workspace, snapshot)?.len() as u64;
+            let expected = snapshot.metadata.files;
+            if found == expected {
+                return Ok(Verification::default());
+            }
+            let detail = format!("{found} of {expected} files are there");
+            let problem = Problem::new(snapshot.id.to_string(), detail);
+            Ok(Verification::new(vec![problem]))
+        };
+        snapshots.iter().map(verify).collect()
     }
 
     fn forget(
@@ -406,6 +401,7 @@ impl Backend for CopyingBackend {
         _: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
+        _unreadable: &[String],
     ) -> Result<(), StoreError> {
         for id in ids {
             let record = record(workspace, id);

@@ -303,15 +303,9 @@ impl Engine {
             return Ok(Vec::new());
         }
         let opened = self.core.open(&WorkspaceOptions::at(&guard.path)).await?;
-        let (parts, guard) = (self.core.parts.clone(), guard.clone());
-        self.core
-            .parts
-            .blocking
-            .run(move || {
-                let backend = backends::backend_of(&parts, guard.backend)?;
-                Ok(backend.displaced(&opened.workspace, &guard.id)?)
-            })
-            .await?
+        let guard = guard.id.clone();
+        let look = move || Ok(opened.workspace.displaced(&guard)?);
+        self.core.parts.blocking.run(look).await?
     }
 
     /// Says whether restores in the workspace of `snapshot` can work at all: `Unsupported`, with
@@ -326,10 +320,7 @@ impl Engine {
         self.core
             .parts
             .blocking
-            .run(move || {
-                let backend = backends::backend_of(&parts, kind)?;
-                Ok(backend.check_restore_place(&opened.workspace)?)
-            })
+            .run(move || backends::check_restore_place(&parts, kind, &opened.workspace))
             .await?
     }
 

@@ -215,7 +215,10 @@ impl SessionManager {
                         let plan = backend.plan(&op, locked, &goal, &options);
                         // It has served whatever became of the plan, whose error is the one to tell.
                         let served = Vec::from_iter(present.map(|present| present.id));
-                        if backend.forget(&op.to_its_end(), locked, &served).is_err() {
+                        if backend
+                            .forget(&op.to_its_end(), locked, &served, &[])
+                            .is_err()
+                        {
                             parts.lock.leave_work();
                         }
                         Ok(plan?)
@@ -563,7 +566,8 @@ async fn diff(
                 &options,
             );
             // It has served whatever became of the comparison, whose error is the one to tell.
-            let forgotten = backend.forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id));
+            let forgotten =
+                backend.forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id), &[]);
             let (diff, patch) = compared?;
             if forgotten.is_err() {
                 parts.lock.leave_work();

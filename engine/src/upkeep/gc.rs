@@ -258,8 +258,9 @@ pub(crate) fn drop_strays(
     // Whatever backend this engine has been given: displaced files are of the workspace.
     for kind in [BackendKind::Git, BackendKind::Hash] {
         let backend = stillframe_backends::backend_of(kind);
-        kept.extend(backend.list(op, locked)?.into_iter().map(|s| s.id));
-        for found in backend.unreadable(op, locked)? {
+        let listing = backend.list(op, locked)?;
+        kept.extend(listing.snapshots.into_iter().map(|s| s.id));
+        for found in listing.unreadable {
             match found.id {
                 Some(id) => drop(kept.insert(id)),
                 // It may be a guard, of anything.
@@ -467,12 +468,8 @@ impl<'a> Upkeep<'a> {
     ) -> Result<HashSet<SnapshotId>, Error> {
         let mut ids = HashSet::new();
         for backend in backends::backends(self.parts) {
-            ids.extend(
-                backend
-                    .unreadable(op, locked)?
-                    .into_iter()
-                    .filter_map(|found| found.id),
-            );
+            let unreadable = backend.list(op, locked)?.unreadable.into_iter();
+            ids.extend(unreadable.filter_map(|found| found.id));
         }
         Ok(ids)
     }
@@ -483,14 +480,11 @@ impl<'a> Upkeep<'a> {
         op: &Operation,
         locked: &mut LockedWorkspace,
     ) -> Result<(), Error> {
-        let mut newer = HashSet::new();
+        let mut stays = HashSet::new();
         for backend in backends::backends(self.parts) {
-            let found = backend.unreadable(op, locked)?.into_iter();
-            newer.extend(
-                found
-                    .filter(|found| found.is_newer)
-                    .filter_map(|found| found.id),
-            );
+            let found = backend.list(op, locked)?.unreadable.into_iter();
+            let found = found.filter(|found| found.stays);
+            stays.extend(found.filter_map(|found| found.id));
         }
         let mut damaged = Vec::new();
         for row in self.snapshots.iter().rev() {
@@ -501,7 +495,7 @@ impl<'a> Upkeep<'a> {
             }
             let backend = backends::backend_of(self.parts, kind)?;
             let proof = verify::proof(op, &*backend, locked, &row.snapshot)?;
-            match proof.problems.is_empty() || newer.contains(id) {
+            match proof.problems.is_empty() || stays.contains(id) {
                 true => {}
                 false if claim.is_some() => self.outcome.damaged_pinned.push(id.clone()),
                 false => damaged.push(id.clone()),
@@ -509,15 +503,14 @@ impl<'a> Upkeep<'a> {
         }
         self.forget(op, locked, damaged)?;
         for backend in backends::backends(self.parts) {
-            let of_nobody: Vec<String> = backend
-                .unreadable(op, locked)?
-                .into_iter()
-                .filter(|found| !found.is_newer)
+            let unreadable = backend.list(op, locked)?.unreadable.into_iter();
+            let of_nobody: Vec<String> = unreadable
+                .filter(|found| !found.stays)
                 .filter(|found| found.id.as_ref().is_none_or(|id| !self.claims.hold(id)))
                 .map(|found| found.name)
                 .collect();
             if !of_nobody.is_empty() {
-                backend.forget_unreadable(op, locked, &of_nobody)?;
+                backend.forget(op, locked, &[], &of_nobody)?;
             }
         }
         Ok(())
@@ -640,7 +633,7 @@ impl<'a> Upkeep<'a> {
             let mut changes = vec![Change::ForgetSnapshots(ids.clone())];
             changes.extend(self.telling(locked, &ids, &[])?);
             self.parts.writer.commit_blocking(changes)?;
-            backends::backend_of(self.parts, kind)?.forget(op, locked, &ids)?;
+            backends::backend_of(self.parts, kind)?.forget(op, locked, &ids, &[])?;
             self.snapshots.retain(|row| !ids.contains(&row.snapshot.id));
         }
         self.outcome.forgotten.extend(ids);
@@ -704,8 +697,8 @@ impl<'a> Upkeep<'a> {
     ) -> Result<(), Error> {
         self.outcome.unreadable.clear();
         for backend in backends::backends(self.parts) {
-            let unreadable = backend.unreadable(op, locked)?;
-            let problems = unreadable.into_iter().map(|found| found.problem);
+            let unreadable = backend.list(op, locked)?.unreadable.into_iter();
+            let problems = unreadable.map(|found| found.problem);
             self.outcome.unreadable.extend(problems);
             match backend.collect(op, locked) {
                 // What cannot be read is named already.

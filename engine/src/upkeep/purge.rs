@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    BackendKind, ContentId, ErrorKind, FoundContent, KeptContent, Label, LockedWorkspace,
-    Operation, PatchText, PathError, Problem, Proof, PurgeTarget, SnapshotId, Workspace, printable,
+    Backend, BackendKind, ContentId, ErrorKind, FoundContent, KeptContent, Label, LockedWorkspace,
+    Operation, PatchText, PathError, Problem, Proof, PurgeTarget, Purging, SnapshotId, Workspace,
+    printable,
 };
 
 use crate::actors::Parts;
@@ -195,7 +196,7 @@ fn carry_out(
     let before = stored_bytes(parts, locked)?;
     let mut proof = Proof::default();
     for backend in backends::backends(parts) {
-        let found = backend.purge(op, locked, &plan.contents, parts.now())?;
+        let found = purging(&*backend)?.purge(op, locked, &plan.contents, parts.now())?;
         // Both look at what restores displaced.
         proof.displaced = 0;
         proof = proof.and(found);
@@ -244,7 +245,7 @@ fn look(
         let known: Vec<ContentId> = also.iter().copied().collect();
         let mut all = Vec::new();
         for backend in &backends {
-            let found = backend.find_content(op, workspace, target, &known)?;
+            let found = purging(&**backend)?.find_content(op, workspace, target, &known)?;
             for content in &found.contents {
                 also.insert(content.id);
                 also.extend(content.other_id);
@@ -297,6 +298,16 @@ fn look(
     artifacts.look(op, parts, &plan.contents)?;
     plan.artifacts = artifacts.with_content;
     Ok(plan)
+}
+
+fn purging(backend: &dyn Backend) -> Result<&dyn Purging, Error> {
+    backend.purging().ok_or_else(|| {
+        let kind = backend.kind();
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("the backend {kind} cannot purge; nothing was purged"),
+        )
+    })
 }
 
 fn refuse_nothing(plan: &PurgePlan, target: &PurgeTarget) -> Result<(), Error> {

@@ -123,11 +123,12 @@ pub(crate) fn snapshots(
     let mut snapshots = prove(op, backends, workspace, &logged, &mut store)?;
     let mut of_nobody = Vec::new();
     for backend in backends {
-        let mut beside = backend.list(op, workspace)?;
+        let listing = backend.list(op, workspace)?;
+        let mut beside = listing.snapshots;
         beside.retain(|snapshot| known.insert(snapshot.id.clone()));
         let beside = prove(op, backends, workspace, &beside, &mut store)?;
         snapshots.extend(beside.into_iter().rev());
-        for found in backend.unreadable(op, workspace)? {
+        for found in listing.unreadable {
             match found.id {
                 // It is named as a snapshot.
                 Some(id) if known.contains(&id) => {}
@@ -164,7 +165,7 @@ fn prove(
         let own = snapshots.iter().enumerate();
         let own = own.filter(|(_, snapshot)| snapshot.backend == backend.kind());
         let (places, own): (Vec<usize>, Vec<&Snapshot>) = own.unzip();
-        let found = backend.verify_all(op, workspace, &own);
+        let found = backend.verify(op, workspace, &own);
         for ((place, snapshot), found) in places.into_iter().zip(own).zip(found) {
             let found = proof_of(snapshot, found)?;
             for problem in found.beside {
@@ -215,7 +216,8 @@ pub(crate) fn proof(
     workspace: &Workspace,
     snapshot: &Snapshot,
 ) -> Result<Verification, Error> {
-    proof_of(snapshot, backend.verify(op, workspace, snapshot))
+    let mut found = backend.verify(op, workspace, &[snapshot]);
+    proof_of(snapshot, found.pop().expect("an answer for each"))
 }
 
 fn proof_of(

@@ -54,7 +54,7 @@ pub(crate) fn adopt(
     let is_found = |snapshot: &&Snapshot| !known.contains(&snapshot.id);
     let mut all = Vec::new();
     for backend in backends::backends(parts) {
-        let held = backend.list(op, locked)?;
+        let held = backend.list(op, locked)?.snapshots;
         let forgotten = match held.iter().any(|snapshot| is_found(&snapshot)) {
             true => forgotten_by_clean_ups(parts, locked)?,
             false => HashSet::new(),
@@ -67,7 +67,7 @@ pub(crate) fn adopt(
         let (served, kept): (Vec<_>, Vec<_>) = held.into_iter().partition(has_served);
         if !served.is_empty() {
             let ids: Vec<SnapshotId> = served.into_iter().map(|s| s.id).collect();
-            backend.forget(op, locked, &ids)?;
+            backend.forget(op, locked, &ids, &[])?;
         }
         all = in_one_order(all, kept);
     }
@@ -178,7 +178,7 @@ pub(crate) fn untold_restore(
     if after.same_content(guard) {
         // It ended before it changed anything: undoing it would change nothing.
         if let Some(taken) = taken {
-            backend.forget(op, locked, &[taken.id])?;
+            backend.forget(op, locked, &[taken.id], &[])?;
         }
         return Ok(Vec::new());
     }

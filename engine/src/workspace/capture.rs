@@ -71,7 +71,7 @@ pub(crate) fn capture_if_changed(
     };
     if let Some(latest) = latest.ok().map(|row| row.snapshot).filter(is_unchanged) {
         if backend
-            .forget(op, locked, std::slice::from_ref(&snapshot.id))
+            .forget(op, locked, std::slice::from_ref(&snapshot.id), &[])
             .is_err()
         {
             parts.lock.leave_work();

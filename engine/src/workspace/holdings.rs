@@ -76,7 +76,7 @@ pub(crate) fn unlisted(
     }
     let mut held = Vec::new();
     for backend in backends::backends(parts) {
-        held.extend(backend.list(op, workspace)?);
+        held.extend(backend.list(op, workspace)?.snapshots);
     }
     // After the stores: a snapshot that is published meanwhile has its row, or the next comparison
     // finds it.

@@ -164,7 +164,7 @@ pub(crate) fn recovered(
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
     if recovery.is_none() && is_as_before {
         // It ended before it changed anything: undoing it would change nothing.
-        backend.forget(&Operation::unbounded(), locked, &[result.id])?;
+        backend.forget(&Operation::unbounded(), locked, &[result.id], &[])?;
         return Ok(vec![Change::EndRestore(begun.guard.clone())]);
     }
     let skipped = recovery.map_or(Vec::new(), |r| r.skipped.clone());

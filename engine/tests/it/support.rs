@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe::backends::{
-    Backend, BackendKind, CaptureRules, Diff, DiffError, DiffOptions, LockedWorkspace, Operation,
-    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
-    SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
+    Backend, BackendKind, CaptureRules, Diff, DiffError, DiffOptions, Listing, LockedWorkspace,
+    Operation, Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
+    RestorePlan, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
 };
 use stillframe::events::EventQuery;
 use stillframe::{
@@ -375,7 +375,7 @@ impl Backend for Double {
         self.inner.snapshot(op, workspace, options)
     }
 
-    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Vec<Snapshot>, StoreError> {
+    fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
         self.inner.list(op, workspace)
     }
 
@@ -481,9 +481,9 @@ impl Backend for Double {
         &self,
         op: &Operation,
         workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Verification, StoreError> {
-        self.inner.verify(op, workspace, snapshot)
+        snapshots: &[&Snapshot],
+    ) -> Vec<Result<Verification, StoreError>> {
+        self.inner.verify(op, workspace, snapshots)
     }
 
     fn forget(
@@ -491,8 +491,9 @@ impl Backend for Double {
         op: &Operation,
         workspace: &mut LockedWorkspace,
         ids: &[SnapshotId],
+        unreadable: &[String],
     ) -> Result<(), StoreError> {
-        self.inner.forget(op, workspace, ids)
+        self.inner.forget(op, workspace, ids, unreadable)
     }
 
     fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError> {

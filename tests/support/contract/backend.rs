@@ -225,7 +225,8 @@ impl TestBackend {
     fn assert_whole(&self, snapshot: &Snapshot) {
         let found = self
             .backend
-            .verify(&Operation::unbounded(), self.workspace(), snapshot)
+            .verify(&Operation::unbounded(), self.workspace(), &[snapshot])
+            .remove(0)
             .unwrap();
         assert!(found.is_restorable(), "{found:?}");
     }
@@ -441,6 +442,7 @@ pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut 
         test.backend
             .list(&Operation::unbounded(), test.workspace())
             .unwrap()
+            .snapshots
             .len(),
         1,
         "nothing was published"
@@ -549,7 +551,8 @@ pub fn a_snapshot_is_listed_as_it_was_returned(test: &mut TestBackend) {
     assert_eq!(
         test.backend
             .list(&Operation::unbounded(), test.workspace())
-            .unwrap(),
+            .unwrap()
+            .snapshots,
         [first, second],
         "oldest first"
     );
@@ -798,6 +801,7 @@ pub fn why_gives_the_reason_for_any_path(test: &mut TestBackend) {
         test.backend
             .list(&Operation::unbounded(), test.workspace())
             .unwrap()
+            .snapshots
             .len(),
         1,
         "asking publishes nothing"
@@ -824,6 +828,7 @@ pub fn a_capture_that_is_stopped_publishes_nothing(test: &mut TestBackend) {
         test.backend
             .list(&Operation::unbounded(), test.workspace())
             .unwrap()
+            .snapshots
             .is_empty()
     );
     test.snapshot();
@@ -840,6 +845,7 @@ pub fn a_forgotten_snapshot_is_gone_and_the_others_are_whole(test: &mut TestBack
                 &Operation::unbounded(),
                 test.workspace_mut(),
                 std::slice::from_ref(&first.id),
+                &[],
             )
             .unwrap();
     }
@@ -848,7 +854,8 @@ pub fn a_forgotten_snapshot_is_gone_and_the_others_are_whole(test: &mut TestBack
         .unwrap();
     let listed = backend
         .list(&Operation::unbounded(), test.workspace())
-        .unwrap();
+        .unwrap()
+        .snapshots;
     assert_eq!(listed, std::slice::from_ref(&second));
     test.assert_whole(&second);
     let error = test
@@ -879,6 +886,7 @@ pub fn collecting_frees_what_nobody_needs(test: &mut TestBackend) {
             &Operation::unbounded(),
             test.workspace_mut(),
             std::slice::from_ref(&forget.id),
+            &[],
         )
         .unwrap();
     assert!(
@@ -944,6 +952,7 @@ pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
         test.backend
             .list(&Operation::unbounded(), &other)
             .unwrap()
+            .snapshots
             .is_empty()
     );
     let options = RestoreOptions::new(test.options(Label::GUARD));

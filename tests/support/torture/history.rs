@@ -625,7 +625,7 @@ impl History {
         self.doing = "listing";
         let backend = Arc::clone(&self.backend);
         let workspace = Workspace::clone(self.locked());
-        let listed = backend.list(&Operation::unbounded(), &workspace)?;
+        let listed = backend.list(&Operation::unbounded(), &workspace)?.snapshots;
         let options = DiffOptions::default();
         let diff = backend.diff(
             &Operation::unbounded(),
@@ -665,10 +665,11 @@ impl History {
         }
         let (backend, workspace) = (Arc::clone(&self.backend), Workspace::clone(self.locked()));
         let mut problems = Vec::new();
-        for snapshot in backend.list(&Operation::unbounded(), &workspace)? {
+        for snapshot in backend.list(&Operation::unbounded(), &workspace)?.snapshots {
             problems.extend(
                 backend
-                    .verify(&Operation::unbounded(), &workspace, &snapshot)?
+                    .verify(&Operation::unbounded(), &workspace, &[&snapshot])
+                    .remove(0)?
                     .problems,
             );
         }
@@ -691,16 +692,17 @@ impl History {
         self.doing = "collecting";
         let backend = Arc::clone(&self.backend);
         let forgotten = [guard.id.clone()];
-        backend.forget(&Operation::unbounded(), self.locked(), &forgotten)?;
+        backend.forget(&Operation::unbounded(), self.locked(), &forgotten, &[])?;
         backend.collect(&Operation::unbounded(), self.locked())?;
         self.told.retain(|id| *id != guard.id);
         let workspace = Workspace::clone(self.locked());
         let mut problems = Vec::new();
-        let listed = backend.list(&Operation::unbounded(), &workspace)?;
+        let listed = backend.list(&Operation::unbounded(), &workspace)?.snapshots;
         for snapshot in &listed {
             problems.extend(
                 backend
-                    .verify(&Operation::unbounded(), &workspace, snapshot)?
+                    .verify(&Operation::unbounded(), &workspace, &[snapshot])
+                    .remove(0)?
                     .problems,
             );
         }
@@ -807,11 +809,12 @@ impl Neighbour {
             return Some(lines);
         }
         let listed = self.backend.list(&Operation::unbounded(), &self.workspace);
-        let verified =
-            self.backend
-                .verify(&Operation::unbounded(), &self.workspace, &self.snapshot);
+        let verified = self
+            .backend
+            .verify(&Operation::unbounded(), &self.workspace, &[&self.snapshot])
+            .remove(0);
         let is_whole = matches!(&verified, Ok(found) if found.problems.is_empty())
-            && matches!(&listed, Ok(listed) if *listed == [self.snapshot.clone()])
+            && matches!(&listed, Ok(listed) if listed.snapshots == [self.snapshot.clone()])
             && self.times == view::times(path);
         (!is_whole).then(|| format!("{listed:?} {verified:?}"))
     }

@@ -57,9 +57,12 @@ impl StepLog {
                     .opened
                     .snapshot_options(&parts, label, &session_id, run);
                 let now = place.backend.snapshot(&op, locked, &options)?;
-                place
-                    .backend
-                    .forget(&op.to_its_end(), locked, std::slice::from_ref(&now.id))?;
+                place.backend.forget(
+                    &op.to_its_end(),
+                    locked,
+                    std::slice::from_ref(&now.id),
+                    &[],
+                )?;
                 Ok(now.metadata.dirty == Some(false))
             },
         );

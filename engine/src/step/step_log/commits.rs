@@ -131,6 +131,7 @@ impl StepCommit {
             &Operation::unbounded(),
             locked,
             std::slice::from_ref(&now.id),
+            &[],
         )?;
         let (intent, known) = intent?;
         let Some(intent) = intent else {

@@ -217,7 +217,7 @@ impl StepLog {
                 let now = place.backend.snapshot(&Operation::unbounded(), locked, &options)?;
                 place
                     .backend
-                    .forget(&Operation::unbounded(), locked, std::slice::from_ref(&now.id))?;
+                    .forget(&Operation::unbounded(), locked, std::slice::from_ref(&now.id), &[])?;
                 let is_known = [&before, &after].iter().any(|known| same_head(known, &now));
                 if !is_known {
                     return Err(Error::new(
