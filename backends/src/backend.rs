@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::borrow_mode::BorrowMode;
-use crate::capture_rules::CaptureRules;
 use crate::commit::CommitError;
 use crate::diff::{Diff, DiffOptions};
 use crate::diff_error::DiffError;
@@ -18,7 +17,6 @@ use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::holdings::{Holdings, Listing};
 use crate::host_rules::IgnoreOptions;
-use crate::listed::ListedFile;
 use crate::operation::Operation;
 use crate::owner::Owner;
 use crate::path::RelPath;
@@ -27,22 +25,20 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::purge::Purging;
 use crate::quota::Quota;
-use crate::read_error::ReadError;
 use crate::repository::{MovedTag, Repository};
 use crate::repository_changes::RepositoryProblem;
-use crate::restore::{
-    self, CopyOptions, CopyOutcome, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped,
-};
+use crate::restore::{self, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped};
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
-use crate::tree::Entry;
+use crate::stored::StoredSnapshot;
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
 
-/// Captures a workspace, and puts back what it captured.
+/// Captures a workspace, and puts back what it captured. Both backends of this crate implement it,
+/// a host may bring one of its own, and the engine calls whichever took a snapshot.
 ///
 /// Every method blocks, and none of them runs a program that the workspace names or touches the
 /// network. A [`LockedWorkspace`] proves that no other engine is at work in the same directory.
@@ -79,6 +75,15 @@ pub trait Backend: Send + Sync {
         workspace: &LockedWorkspace,
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError>;
+
+    /// Opens a snapshot that the store of `workspace` holds: [`StoreError::UnknownSnapshot`] if it
+    /// has none of that id.
+    fn open<'a>(
+        &'a self,
+        op: &Operation,
+        workspace: &'a Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError>;
 
     /// The snapshots that the store of `workspace` holds for this backend, oldest first, and what
     /// cannot be read as one, so that it hides no other.
@@ -135,41 +140,6 @@ pub trait Backend: Send + Sync {
         options: &RestoreOptions,
     ) -> Result<RestoreOutcome, RestoreError>;
 
-    /// Puts what `snapshot` has into a directory that is new or empty, elsewhere: all that is asked
-    /// for, or nothing. Files, links, empty directories and permission bits are as a restore makes
-    /// them, and content is checked as it is read. Nothing of the workspace is touched.
-    ///
-    /// It is made beside the directory, under a name of our own, and gets its name last. Who is
-    /// killed on the way leaves that, and nothing at the directory.
-    ///
-    /// Default: [`RestoreError::Unsupported`].
-    fn copy(
-        &self,
-        op: &Operation,
-        workspace: &LockedWorkspace,
-        snapshot: &Snapshot,
-        options: &CopyOptions,
-    ) -> Result<CopyOutcome, RestoreError> {
-        let _ = (op, workspace, snapshot, options);
-        Err(RestoreError::Unsupported(format!(
-            "the backend {} cannot put a snapshot elsewhere",
-            self.kind()
-        )))
-    }
-
-    /// What the host asked for when `snapshot` was captured, as far as that is stored with it.
-    ///
-    /// Default: nothing is known.
-    fn rules_of(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<CaptureRules, StoreError> {
-        let _ = (op, workspace, snapshot);
-        Ok(CaptureRules::default())
-    }
-
     /// Finishes a restore that a crash interrupted. With nothing to finish it does nothing.
     ///
     /// The engine calls it before any other work on a workspace. Default: by the journal that the
@@ -190,66 +160,6 @@ pub trait Backend: Send + Sync {
         path: &RelPath,
         options: &SnapshotOptions,
     ) -> Result<Why, SnapshotError>;
-
-    /// Says whether `snapshot` has `path`, and why or why not.
-    fn why_in(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-    ) -> Result<Why, StoreError>;
-
-    /// Whether `later` has nothing that `earlier` has not: the same files, links, empty directories
-    /// and permission bits, captured by the same rules, with the same left out; of a repository the
-    /// same HEAD, the same that is staged, and the same operation in progress. What a capture cost,
-    /// and what git notes in its index of the files' times, does not count.
-    ///
-    /// Default: no, so that nothing is taken for unchanged.
-    fn is_unchanged(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        earlier: &Snapshot,
-        later: &Snapshot,
-    ) -> Result<bool, StoreError> {
-        let _ = (op, workspace, earlier, later);
-        Ok(false)
-    }
-
-    /// Everything that `snapshot` has, sorted by path. No content is read, nor has any to be kept.
-    ///
-    /// Default: [`StoreError::Unsupported`].
-    fn files(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Vec<ListedFile>, StoreError> {
-        let _ = (op, workspace, snapshot);
-        Err(StoreError::Unsupported(format!(
-            "the backend {} does not list files",
-            self.kind()
-        )))
-    }
-
-    /// Writes what `snapshot` has at `path` to `out`: the bytes of a file, or the text of a link,
-    /// and answers with what it is. They are checked against the id; what was written before an
-    /// error is not to be used.
-    ///
-    /// Default: [`StoreError::Unsupported`].
-    fn read_file(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-        out: &mut dyn Write,
-    ) -> Result<Entry, ReadError> {
-        let _ = (op, workspace, snapshot, path, out);
-        let refused = format!("the backend {} does not hand out files", self.kind());
-        Err(StoreError::Unsupported(refused).into())
-    }
 
     /// Proves of each of `snapshots` that everything it needs is in the store and right, and lists
     /// what is not. The answers are in their order; what they share need be read only once.

@@ -96,6 +96,7 @@ mod restore;
 mod shell;
 #[cfg(test)]
 mod stopped;
+mod stored;
 mod workspace;
 
 #[cfg(test)]
@@ -166,6 +167,8 @@ pub use restore_error::RestoreError;
 pub use snapshot_error::SnapshotError;
 
 pub use store_error::StoreError;
+
+pub use stored::StoredSnapshot;
 
 pub use snapshot::{
     BackendKind, InvalidSnapshotId, KeptHistory, Label, Snapshot, SnapshotId, SnapshotMetadata,

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
-use crate::capture_rules::CaptureRules;
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
@@ -33,7 +32,7 @@ use crate::git::object_id::sha1;
 use crate::git::renames;
 use crate::git::repository::OperationFiles;
 use crate::git::repository::{self, OperationContents, Probe, RepositoryError, UserRepository};
-use crate::git::rollback::{FoundRepository, LOCK_TIMEOUT, staging_digest};
+use crate::git::rollback::{self, FoundRepository, LOCK_TIMEOUT, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
 use crate::git::store::{Proven, Store, StoreSlot, purged_objects};
@@ -44,24 +43,20 @@ use crate::git::user_index::{self, IndexError};
 use crate::git::worktrees;
 use crate::hard_links;
 use crate::holdings::{Holdings, Listing};
-use crate::listed::{self, ListedFile};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Purging, Wanted,
 };
-use crate::read_error::ReadError;
 use crate::record::{GitState, Record};
 use crate::repository::{EarlierTag, MovedTags, ReleasedRefs, Repository};
 use crate::repository_changes::RepositoryProblem;
-use crate::restore::{
-    self, Captured, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan,
-    Side,
-};
+use crate::restore::{self, Captured, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side};
 use crate::restore_error::RestoreError;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
+use crate::stored::{Inspect, Stored, StoredSnapshot};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -418,10 +413,6 @@ impl Restorable for GitBackend {
         }
     }
 
-    fn check_restorable(&self, _record: &Record) -> Result<(), RestoreError> {
-        Ok(())
-    }
-
     fn capture(
         &self,
         op: &Operation,
@@ -600,10 +591,13 @@ impl Restorable for GitBackend {
         Ok(Box::new(existing_store(workspace)?.blobs(op, ids)?))
     }
 
-    fn repository(
-        &self,
-        workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RepositoryProblem> {
+    fn user_repository(&self) -> Option<&dyn rollback::UserRepository> {
+        Some(self)
+    }
+}
+
+impl rollback::UserRepository for GitBackend {
+    fn found(&self, workspace: &Workspace) -> Result<Option<FoundRepository>, RepositoryProblem> {
         let found = || match repository::probe(workspace.disk_path())? {
             Probe::Found(repository) => {
                 let operation = repository.operation()?;
@@ -629,7 +623,7 @@ impl Restorable for GitBackend {
         })
     }
 
-    fn index_bytes(
+    fn kept(
         &self,
         op: &Operation,
         workspace: &Workspace,
@@ -640,6 +634,81 @@ impl Restorable for GitBackend {
             Ok(_) => Ok(bytes),
             Err(ContentError::Store(error)) => Err(error),
             Err(ContentError::Sink(_)) => unreachable!("a vector takes every byte"),
+        }
+    }
+}
+
+impl Inspect for GitBackend {
+    fn sized_entries(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, Entry, Option<u64>)>, StoreError> {
+        let store = existing_store(workspace)?;
+        let entries = store.tree_paths(op, &tree_of(record)?)?;
+        let ids = entries.iter().filter_map(|(_, entry)| sha1(&entry.id));
+        let sizes = store.blob_sizes(op, ids.collect())?;
+        let with_size = |(path, entry): (RelPath, Entry)| {
+            let size = sha1(&entry.id).and_then(|id| sizes.get(&id).copied());
+            (path, entry, size)
+        };
+        Ok(entries.into_iter().map(with_size).collect())
+    }
+
+    fn why_in(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        record: &Record,
+        path: &RelPath,
+    ) -> Result<Why, StoreError> {
+        let store = existing_store(workspace)?;
+        let purged = store.purged()?;
+        let item = store.entry_at(op, &tree_of(record)?, path)?;
+        if is_of_git_dir(path) {
+            return Ok(why_not_git_dir(path));
+        }
+        if item.as_ref().is_some_and(|item| {
+            matches!(item.kind, ItemKind::Entry(_)) && purged.contains(&item.id.into())
+        }) {
+            let reason = OmissionReason::Purged.as_str();
+            return Ok(Why::new(path.clone(), false, reason));
+        }
+        let item = item.map(|item| item.kind);
+        let rules = TreeRules::of(&store, record, None)?;
+        let omission = record.snapshot.omissions.covers(path);
+        let rule = match omission {
+            Some(omission) => rules.of_omission(op, path, omission)?,
+            None => rules.omits(op, path)?.and_then(|(_, rule)| rule),
+        };
+        let (captured, reason) = match (item, omission) {
+            (Some(_), Some(omission)) => (true, omission.reason.as_str()),
+            (Some(ItemKind::Directory | ItemKind::Submodule), None) => (true, "directory"),
+            (Some(_), None) => (true, "captured"),
+            (None, Some(omission)) => (false, omission.reason.as_str()),
+            (None, None) if record.empty_directories.contains(path) => (true, "directory"),
+            (None, None) => (false, "absent"),
+        };
+        let mut why = Why::new(path.clone(), captured, reason);
+        why.rule = rule;
+        why.hard_links = hard_links::others(&record.snapshot, path);
+        Ok(why)
+    }
+
+    fn is_repository_unchanged(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        earlier: &Record,
+        later: &Record,
+    ) -> Result<bool, StoreError> {
+        match (&earlier.git, &later.git) {
+            (None, None) => Ok(true),
+            (Some(a), Some(b)) if a.stands_the_same(b) => {
+                stage_the_same(op, &*existing_store(workspace)?, a.index, b.index)
+            }
+            _ => Ok(false),
         }
     }
 }
@@ -667,6 +736,19 @@ impl Backend for GitBackend {
 
     fn purging(&self) -> Option<&dyn Purging> {
         Some(self)
+    }
+
+    fn open<'a>(
+        &'a self,
+        op: &Operation,
+        workspace: &'a Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
+        Ok(Box::new(Stored {
+            backend: self,
+            workspace,
+            record: existing_store(workspace)?.record(op, &snapshot.id)?,
+        }))
     }
 
     fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
@@ -752,16 +834,6 @@ impl Backend for GitBackend {
         restore::restore(op, self, workspace, goal, options)
     }
 
-    fn copy(
-        &self,
-        op: &Operation,
-        workspace: &LockedWorkspace,
-        snapshot: &Snapshot,
-        options: &CopyOptions,
-    ) -> Result<CopyOutcome, RestoreError> {
-        restore::copy(op, self, workspace, snapshot, options)
-    }
-
     fn why(
         &self,
         op: &Operation,
@@ -810,107 +882,6 @@ impl Backend for GitBackend {
                 .map_or_else(|_| Vec::new(), |root| attributes::names_at(&root, path));
         }
         Ok(why)
-    }
-
-    fn why_in(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-    ) -> Result<Why, StoreError> {
-        let store = existing_store(workspace)?;
-        let purged = store.purged()?;
-        let record = store.record(op, &snapshot.id)?;
-        let item = store.entry_at(op, &tree_of(&record)?, path)?;
-        if is_of_git_dir(path) {
-            return Ok(why_not_git_dir(path));
-        }
-        if item.as_ref().is_some_and(|item| {
-            matches!(item.kind, ItemKind::Entry(_)) && purged.contains(&item.id.into())
-        }) {
-            let reason = OmissionReason::Purged.as_str();
-            return Ok(Why::new(path.clone(), false, reason));
-        }
-        let item = item.map(|item| item.kind);
-        let rules = TreeRules::of(&store, &record, None)?;
-        let omission = record.snapshot.omissions.covers(path);
-        let rule = match omission {
-            Some(omission) => rules.of_omission(op, path, omission)?,
-            None => rules.omits(op, path)?.and_then(|(_, rule)| rule),
-        };
-        let (captured, reason) = match (item, omission) {
-            (Some(_), Some(omission)) => (true, omission.reason.as_str()),
-            (Some(ItemKind::Directory | ItemKind::Submodule), None) => (true, "directory"),
-            (Some(_), None) => (true, "captured"),
-            (None, Some(omission)) => (false, omission.reason.as_str()),
-            (None, None) if record.empty_directories.contains(path) => (true, "directory"),
-            (None, None) => (false, "absent"),
-        };
-        let mut why = Why::new(path.clone(), captured, reason);
-        why.rule = rule;
-        why.hard_links = hard_links::others(&record.snapshot, path);
-        Ok(why)
-    }
-
-    fn is_unchanged(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        earlier: &Snapshot,
-        later: &Snapshot,
-    ) -> Result<bool, StoreError> {
-        let store = existing_store(workspace)?;
-        let (earlier, later) = (store.record(op, &earlier.id)?, store.record(op, &later.id)?);
-        if !earlier.has_the_same(&later) {
-            return Ok(false);
-        }
-        match (&earlier.git, &later.git) {
-            (None, None) => Ok(true),
-            (Some(a), Some(b)) if a.stands_the_same(b) => {
-                stage_the_same(op, &store, a.index, b.index)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    fn files(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Vec<ListedFile>, StoreError> {
-        let store = existing_store(workspace)?;
-        let record = store.record(op, &snapshot.id)?;
-        let entries = store.tree_paths(op, &tree_of(&record)?)?;
-        let ids = entries.iter().filter_map(|(_, entry)| sha1(&entry.id));
-        let sizes = store.blob_sizes(op, ids.collect())?;
-        let with_size = |(path, entry): (RelPath, Entry)| {
-            let size = sha1(&entry.id).and_then(|id| sizes.get(&id).copied());
-            (path, entry, size)
-        };
-        Ok(listed::list(&record, entries.into_iter().map(with_size)))
-    }
-
-    fn read_file(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-        out: &mut dyn Write,
-    ) -> Result<Entry, ReadError> {
-        restore::read_file(op, self, workspace, snapshot, path, out)
-    }
-
-    fn rules_of(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<CaptureRules, StoreError> {
-        let store = existing_store(workspace)?;
-        Ok(store.record(op, &snapshot.id)?.rules())
     }
 
     fn verify(

@@ -66,7 +66,7 @@ use crate::repository_changes::RepositoryProblem;
 use crate::restore::RepositoryChanges;
 use crate::restore_error::RestoreError;
 use crate::store_error::StoreError;
-use crate::workspace::StateDir;
+use crate::workspace::{StateDir, Workspace};
 use crate::worktree::journal;
 
 /// How long a lock in the user's repository is waited for: git holds one for moments, and one
@@ -93,6 +93,22 @@ pub(crate) struct FoundRepository {
     pub(crate) in_progress: Option<String>,
     /// The files of git's operations, or why they cannot be had.
     pub(crate) operation: Result<OperationFiles, RepositoryProblem>,
+}
+
+/// The user's repository, for a restore that puts it back. The git backend implements it; the shared
+/// order of a restore gets it from there and hands it back here.
+pub(crate) trait UserRepository {
+    /// The repository as it is now; `None`: it is gone. An error: it is there, and cannot be read,
+    /// so nothing of it can be put back.
+    fn found(&self, workspace: &Workspace) -> Result<Option<FoundRepository>, RepositoryProblem>;
+
+    /// The bytes of a user's index, or of a file of git's operations, that a snapshot kept.
+    fn kept(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        blob: &ObjectId,
+    ) -> Result<Vec<u8>, StoreError>;
 }
 
 /// What is asked to be put back.

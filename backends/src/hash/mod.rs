@@ -19,7 +19,6 @@ use jiff::Timestamp;
 pub(crate) use self::manifest::Manifest as FuzzedManifest;
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
 use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
-use crate::capture_rules::CaptureRules;
 use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
 use crate::diff::beside::{self, Compared};
@@ -28,8 +27,6 @@ use crate::diff::{self, Diff, DiffOptions, Renames, renames};
 use crate::diff_error::DiffError;
 use crate::durable;
 use crate::error::PathError;
-use crate::git::ObjectId;
-use crate::git::rollback::FoundRepository;
 use crate::hard_links;
 use crate::hash::capture::{HashCapture, Request};
 use crate::hash::content::HashSink;
@@ -37,25 +34,21 @@ use crate::hash::manifest::{Item, Manifest};
 use crate::hash::rules::HashRules;
 use crate::hash::store::HashStore;
 use crate::holdings::{Holdings, Listing};
-use crate::listed::{self, ListedFile};
 use crate::operation::Operation;
 use crate::parallel;
 use crate::path::RelPath;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Purging, Wanted,
 };
-use crate::read_error::ReadError;
 use crate::record::Record;
 use crate::removal;
-use crate::repository_changes::RepositoryProblem;
-use crate::restore::{
-    self, CopyOptions, CopyOutcome, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side,
-};
+use crate::restore::{self, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side};
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
+use crate::stored::{Inspect, Stored, StoredSnapshot};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -211,17 +204,6 @@ impl Restorable for HashBackend {
         id: &SnapshotId,
     ) -> Result<Record, StoreError> {
         HashStore::of(workspace).record(id)
-    }
-
-    fn check_restorable(&self, record: &Record) -> Result<(), RestoreError> {
-        if record.has_content {
-            return Ok(());
-        }
-        Err(RestoreError::Unsupported(format!(
-            "snapshot {} was taken without its content and cannot be put back; take snapshots \
-             with retained content",
-            record.snapshot.id
-        )))
     }
 
     fn capture(
@@ -397,24 +379,42 @@ impl Restorable for HashBackend {
             store: HashStore::of(workspace),
         }))
     }
+}
 
-    fn repository(
-        &self,
-        _workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RepositoryProblem> {
-        Ok(None)
-    }
-
-    fn index_bytes(
+impl Inspect for HashBackend {
+    fn sized_entries(
         &self,
         _: &Operation,
-        _workspace: &Workspace,
-        blob: &ObjectId,
-    ) -> Result<Vec<u8>, StoreError> {
-        Err(StoreError::corrupt(
-            blob.to_string(),
-            "a hash snapshot keeps no index",
-        ))
+        workspace: &Workspace,
+        record: &Record,
+    ) -> Result<Vec<(RelPath, Entry, Option<u64>)>, StoreError> {
+        let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
+        let with_size = |item: &Item| {
+            let (path, entry) = item.content()?;
+            Some((path.clone(), entry, item.bytes()))
+        };
+        Ok(manifest.items().iter().filter_map(with_size).collect())
+    }
+
+    fn why_in(
+        &self,
+        _: &Operation,
+        workspace: &Workspace,
+        record: &Record,
+        path: &RelPath,
+    ) -> Result<Why, StoreError> {
+        let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
+        let purged = Purged::of(workspace)?;
+        let entry = manifest.entry(path);
+        if entry.is_some_and(|entry| purged.contains(&entry.id)) {
+            let reason = OmissionReason::Purged.as_str();
+            return Ok(Why::new(path.clone(), false, reason));
+        }
+        let mut why = why_in_record(record, &manifest, path);
+        if !why.captured {
+            why.rule = HashRules::of_record(record).and_then(|r| r.excludes_in_tree(path, true));
+        }
+        Ok(why)
     }
 }
 
@@ -437,6 +437,21 @@ impl Backend for HashBackend {
 
     fn purging(&self) -> Option<&dyn Purging> {
         Some(self)
+    }
+
+    fn open<'a>(
+        &'a self,
+        _: &Operation,
+        workspace: &'a Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
+        // A comparison with one of another workspace goes by its rules.
+        let store = HashStore::holding(workspace, &snapshot.id)?;
+        Ok(Box::new(Stored {
+            backend: self,
+            workspace,
+            record: store.record(&snapshot.id)?,
+        }))
     }
 
     fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
@@ -510,16 +525,6 @@ impl Backend for HashBackend {
         restore::restore(op, self, workspace, goal, options)
     }
 
-    fn copy(
-        &self,
-        op: &Operation,
-        workspace: &LockedWorkspace,
-        snapshot: &Snapshot,
-        options: &CopyOptions,
-    ) -> Result<CopyOutcome, RestoreError> {
-        restore::copy(op, self, workspace, snapshot, options)
-    }
-
     fn why(
         &self,
         op: &Operation,
@@ -538,80 +543,6 @@ impl Backend for HashBackend {
                 .map_or_else(|_| Vec::new(), |root| attributes::names_at(&root, path));
         }
         Ok(why)
-    }
-
-    fn why_in(
-        &self,
-        _: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-    ) -> Result<Why, StoreError> {
-        let store = HashStore::of(workspace);
-        let record = store.record(&snapshot.id)?;
-        let manifest = store.manifest(&record.snapshot.reference)?;
-        let purged = Purged::of(workspace)?;
-        let entry = manifest.entry(path);
-        if entry.is_some_and(|entry| purged.contains(&entry.id)) {
-            let reason = OmissionReason::Purged.as_str();
-            return Ok(Why::new(path.clone(), false, reason));
-        }
-        let mut why = why_in_record(&record, &manifest, path);
-        if !why.captured {
-            why.rule = HashRules::of_record(&record).and_then(|r| r.excludes_in_tree(path, true));
-        }
-        Ok(why)
-    }
-
-    fn is_unchanged(
-        &self,
-        _: &Operation,
-        workspace: &Workspace,
-        earlier: &Snapshot,
-        later: &Snapshot,
-    ) -> Result<bool, StoreError> {
-        let store = HashStore::of(workspace);
-        Ok(store
-            .record(&earlier.id)?
-            .has_the_same(&store.record(&later.id)?))
-    }
-
-    fn files(
-        &self,
-        _: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<Vec<ListedFile>, StoreError> {
-        let store = HashStore::of(workspace);
-        let record = store.record(&snapshot.id)?;
-        let manifest = store.manifest(&record.snapshot.reference)?;
-        let with_size = |item: &Item| {
-            let (path, entry) = item.content()?;
-            Some((path.clone(), entry, item.bytes()))
-        };
-        let files = manifest.items().iter().filter_map(with_size);
-        Ok(listed::list(&record, files))
-    }
-
-    fn read_file(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-        out: &mut dyn Write,
-    ) -> Result<Entry, ReadError> {
-        restore::read_file(op, self, workspace, snapshot, path, out)
-    }
-
-    fn rules_of(
-        &self,
-        _: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<CaptureRules, StoreError> {
-        let store = HashStore::holding(workspace, &snapshot.id)?;
-        Ok(store.record(&snapshot.id)?.rules())
     }
 
     fn verify(

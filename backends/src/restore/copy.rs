@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::procedure::stage_error;
-use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write};
+use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write, check_content_kept};
 use crate::content_hash::ContentHashes;
 use crate::coverage::OmissionReason;
 use crate::durable;
@@ -24,7 +24,7 @@ use crate::path::RelPath;
 use crate::purge::Purged;
 use crate::record::Record;
 use crate::restore_error::RestoreError;
-use crate::snapshot::{Snapshot, SnapshotId};
+use crate::snapshot::SnapshotId;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -80,32 +80,31 @@ pub struct CopyOutcome {
     pub skipped: Vec<Skipped>,
 }
 
-/// Copies: see [`Backend::copy`](crate::Backend::copy).
+/// Copies: see [`StoredSnapshot::copy`](crate::StoredSnapshot::copy).
 pub(crate) fn copy<B: Restorable>(
     op: &Operation,
     backend: &B,
     workspace: &LockedWorkspace,
-    snapshot: &Snapshot,
+    record: &Record,
     options: &CopyOptions,
 ) -> Result<CopyOutcome, RestoreError> {
     let place = Place::find(&options.to, workspace)?;
-    let record = backend.record(op, workspace, &snapshot.id)?;
-    backend.check_restorable(&record)?;
-    let entries = backend.entries(op, workspace, &record)?;
-    let Wanted { plan, skipped } = wanted(&record, entries, &Purged::of(workspace)?, options)?;
+    check_content_kept(record)?;
+    let entries = backend.entries(op, workspace, record)?;
+    let Wanted { plan, skipped } = wanted(record, entries, &Purged::of(workspace)?, options)?;
     let scratch = area::make_beside(op, &place.parent).map_err(|error| {
         RestoreError::Prepare(PathError {
             path: place.path(),
             ..error
         })
     })?;
-    let made = make(op, backend, workspace, &record, &plan, &scratch, &place);
+    let made = make(op, backend, workspace, record, &plan, &scratch, &place);
     let removed = area::remove_beside(op, &scratch);
     made.map_err(|error| place.told_of(error, &scratch))?;
     // It is there, whole; what is left beside it is in a directory of our name.
     let _ = removed;
     Ok(CopyOutcome {
-        snapshot: snapshot.id.clone(),
+        snapshot: record.snapshot.id.clone(),
         to: place.path(),
         files: plan.writes.len() as u64,
         skipped,

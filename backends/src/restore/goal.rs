@@ -7,7 +7,9 @@ use rustix::io::Errno;
 use super::evidence;
 use super::merge::{self, Merges};
 use super::plan::{self, Node, PlanError, Question, Undone, View};
-use super::{Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped};
+use super::{
+    Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped, check_content_kept,
+};
 use crate::coverage::{Omission, OmissionReason};
 use crate::error::{PathError, printable};
 use crate::operation::Operation;
@@ -114,7 +116,7 @@ impl Goal {
                 held: Held::of(workspace.store_path(), &before.id)?,
             },
         };
-        backend.check_restorable(&loaded.record)?;
+        check_content_kept(&loaded.record)?;
         loaded.refuse_unknown_paths(op, backend, workspace)?;
         Ok(loaded)
     }

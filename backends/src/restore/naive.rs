@@ -17,7 +17,7 @@ use crate::contents::{ContentError, Contents};
 use crate::coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 use crate::descriptor;
 use crate::git::repository::{Head, OperationFiles};
-use crate::git::rollback::FoundRepository;
+use crate::git::rollback::{FoundRepository, UserRepository};
 use crate::git::{ObjectId, ObjectKind};
 use crate::host_rules::IgnoreOptions;
 use crate::identity::Identity;
@@ -440,7 +440,7 @@ impl Naive {
     pub(crate) fn forget_content(&self, snapshot: &Snapshot) {
         let mut records = self.records.borrow_mut();
         let (record, _) = records.get_mut(&snapshot.id).unwrap();
-        record.snapshot.reference = "no content".to_owned();
+        record.has_content = false;
     }
 
     /// Changes what a snapshot is said to hold, as a forged store would.
@@ -580,13 +580,6 @@ impl Restorable for Naive {
             Some((record, _)) => Ok(record.clone()),
             None => Err(StoreError::UnknownSnapshot { id: id.clone() }),
         }
-    }
-
-    fn check_restorable(&self, record: &Record) -> Result<(), RestoreError> {
-        if record.snapshot.reference == "no content" {
-            return Err(RestoreError::Unsupported("it has no content".to_owned()));
-        }
-        Ok(())
     }
 
     fn capture(
@@ -776,10 +769,13 @@ impl Restorable for Naive {
         Ok(Box::new(NaiveContents(asked.collect())))
     }
 
-    fn repository(
-        &self,
-        workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RepositoryProblem> {
+    fn user_repository(&self) -> Option<&dyn UserRepository> {
+        Some(self)
+    }
+}
+
+impl UserRepository for Naive {
+    fn found(&self, workspace: &Workspace) -> Result<Option<FoundRepository>, RepositoryProblem> {
         let directory = workspace.disk_path();
         let Some(state) = self.git_state(directory, None) else {
             return Ok(None);
@@ -798,12 +794,7 @@ impl Restorable for Naive {
         }))
     }
 
-    fn index_bytes(
-        &self,
-        _: &Operation,
-        _: &Workspace,
-        blob: &ObjectId,
-    ) -> Result<Vec<u8>, StoreError> {
+    fn kept(&self, _: &Operation, _: &Workspace, blob: &ObjectId) -> Result<Vec<u8>, StoreError> {
         let kept = self.indexes.borrow().get(blob).cloned();
         kept.ok_or_else(|| StoreError::corrupt(blob.to_string(), "it was not kept"))
     }

@@ -18,7 +18,6 @@ use crate::content_hash::ContentHashes;
 use crate::contents::Overlaid;
 use crate::coverage::OmissionReason;
 use crate::error::{ErrorKind, PathError};
-use crate::git::ObjectId;
 use crate::git::rollback::{self, RepositoryPlan};
 use crate::operation::Operation;
 use crate::path::RelPath;
@@ -307,11 +306,11 @@ fn foresee_objects<B: Restorable>(
     workspace: &LockedWorkspace,
     prepared: Option<&mut rollback::Prepared>,
 ) -> Result<(), RestoreError> {
-    let Some(prepared) = prepared else {
+    let (Some(prepared), Some(repository)) = (prepared, backend.user_repository()) else {
         return Ok(());
     };
-    let kept = |blob: &ObjectId| backend.index_bytes(op, workspace, blob);
-    prepared.foresee_objects(op, &Purged::of(workspace)?, &kept);
+    let purged = Purged::of(workspace)?;
+    prepared.foresee_objects(op, &purged, &|blob| repository.kept(op, workspace, blob));
     Ok(op.check()?)
 }
 
@@ -325,11 +324,11 @@ fn with_objects<B: Restorable>(
     prepared: Option<rollback::Prepared>,
     plan: &mut RestorePlan,
 ) -> Result<Option<rollback::Prepared>, RestoreError> {
-    let Some(prepared) = prepared else {
+    let (Some(prepared), Some(repository)) = (prepared, backend.user_repository()) else {
         return Ok(None);
     };
-    let kept = |blob: &ObjectId| backend.index_bytes(op, workspace, blob);
     let purged = Purged::of(workspace)?;
+    let kept = |blob: &_| repository.kept(op, workspace, blob);
     let prepared = prepared.with_objects(op, &purged, &kept);
     // A cancellation made reading fail, and nothing is lost by that.
     op.check()?;
@@ -771,10 +770,10 @@ fn prepare_repository<B: Restorable>(
     };
     let before = backend.record(op, workspace, &before.id)?;
     let after = backend.record(op, workspace, &after.id)?;
-    let Some(state_before) = &before.git else {
+    let (Some(state_before), Some(repository)) = (&before.git, backend.user_repository()) else {
         return Ok(None);
     };
-    let found = backend.repository(workspace).and_then(|found| match found {
+    let found = repository.found(workspace).and_then(|found| match found {
         Some(other) if !other.known_as.is_same(&state_before.common_dir) => {
             Err(RepositoryProblem::new(
                 ErrorKind::Unsupported,
@@ -793,7 +792,7 @@ fn prepare_repository<B: Restorable>(
             after: after.git.as_ref(),
             run_id,
             keeps_edits,
-            index_bytes: &|blob| backend.index_bytes(op, workspace, blob),
+            index_bytes: &|blob| repository.kept(op, workspace, blob),
             now: options.guard.captured_at,
             lock_timeout: rollback::LOCK_TIMEOUT,
         },

@@ -6,12 +6,10 @@ use super::plan::Node;
 use crate::backend::SnapshotOptions;
 use crate::contents::Contents;
 use crate::coverage::OmissionReason;
-use crate::git::ObjectId;
-use crate::git::rollback::FoundRepository;
+use crate::git::rollback::UserRepository;
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
-use crate::repository_changes::RepositoryProblem;
 use crate::restore_error::RestoreError;
 use crate::snapshot::SnapshotId;
 use crate::snapshot_error::SnapshotError;
@@ -20,7 +18,8 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::journal::Seen;
 
-/// What the shared order of a restore needs from a backend.
+/// What the shared order of a restore needs from a backend. Both backends of this crate implement
+/// it, and for the tests of the order one in memory; the order, plans and copies call it.
 pub(crate) trait Restorable {
     /// What a capture answers with.
     type Capture: Captured;
@@ -33,10 +32,6 @@ pub(crate) trait Restorable {
         workspace: &Workspace,
         id: &SnapshotId,
     ) -> Result<Record, StoreError>;
-
-    /// Refuses a snapshot that can never be put back, such as one without its content. Cheap:
-    /// asked before anything else is done.
-    fn check_restorable(&self, record: &Record) -> Result<(), RestoreError>;
 
     /// Captures what is there.
     ///
@@ -140,20 +135,22 @@ pub(crate) trait Restorable {
         ids: &[ContentId],
     ) -> Result<Box<dyn Contents + 'a>, StoreError>;
 
-    /// The user's repository as it is now; `None` if the backend knows of none, or it is gone. An
-    /// error: it is there, and cannot be read, so nothing of it can be put back.
-    fn repository(
-        &self,
-        workspace: &LockedWorkspace,
-    ) -> Result<Option<FoundRepository>, RepositoryProblem>;
+    /// The user's repository, if the backend captures the state of one. Default: there is none.
+    fn user_repository(&self) -> Option<&dyn UserRepository> {
+        None
+    }
+}
 
-    /// The bytes of a user's index, or of a file of git's operations, that a snapshot kept.
-    fn index_bytes(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        blob: &ObjectId,
-    ) -> Result<Vec<u8>, StoreError>;
+/// Refuses a snapshot that was taken without its content.
+pub(crate) fn check_content_kept(record: &Record) -> Result<(), RestoreError> {
+    if record.has_content {
+        return Ok(());
+    }
+    Err(RestoreError::Unsupported(format!(
+        "snapshot {} was taken without its content and cannot be put back; take snapshots with \
+         retained content",
+        record.snapshot.id
+    )))
 }
 
 /// What was just captured, published or not.

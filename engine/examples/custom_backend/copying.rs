@@ -11,7 +11,8 @@ use stillframe::backends::{
     Backend, BackendKind, Change, ContentId, Diff, DiffError, DiffOptions, Entry, EntryKind,
     InvalidPath, Label, Listing, LockedWorkspace, Operation, PatchText, PathError, PlanId, Problem,
     RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan, SkipReason,
-    Skipped, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
+    Skipped, SnapshotError, SnapshotOptions, StoreError, StoredSnapshot, Verification, Why,
+    Workspace,
 };
 use stillframe::{Snapshot, SnapshotId};
 
@@ -186,6 +187,25 @@ impl CopyingBackend {
     }
 }
 
+/// A snapshot: a directory with the copies.
+struct Copies {
+    files: PathBuf,
+}
+
+impl StoredSnapshot for Copies {
+    fn why(&self, _: &Operation, path: &RelPath) -> Result<Why, StoreError> {
+        Ok(why(&self.files, path))
+    }
+}
+
+/// Whether there is a file at `path`, in the workspace or in a snapshot.
+fn why(root: &Path, path: &RelPath) -> Why {
+    let found = fs::symlink_metadata(root.join(path.as_path()));
+    let is_file = found.is_ok_and(|meta| meta.is_file());
+    let reason = if is_file { "untracked" } else { "absent" };
+    Why::new(path.clone(), is_file, reason)
+}
+
 impl Backend for CopyingBackend {
     fn kind(&self) -> BackendKind {
         BackendKind::Hash
@@ -237,6 +257,20 @@ impl Backend for CopyingBackend {
             .map_err(PathError::at("write", &record))
             .map_err(StoreError::from)?;
         Ok(snapshot)
+    }
+
+    fn open<'a>(
+        &'a self,
+        _: &Operation,
+        workspace: &'a Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
+        let id = snapshot.id.clone();
+        let files = content(workspace, &id);
+        match files.is_dir() {
+            true => Ok(Box::new(Copies { files })),
+            false => Err(StoreError::UnknownSnapshot { id }),
+        }
     }
 
     fn list(&self, _: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
@@ -359,22 +393,7 @@ impl Backend for CopyingBackend {
             }
             .into());
         }
-        let is_file = fs::symlink_metadata(workspace.disk_path().join(path.as_path()))
-            .is_ok_and(|meta| meta.is_file());
-        let reason = if is_file { "untracked" } else { "absent" };
-        Ok(Why::new(path.clone(), is_file, reason))
-    }
-
-    fn why_in(
-        &self,
-        _: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-    ) -> Result<Why, StoreError> {
-        let is_there = self.files_of(workspace, snapshot)?.contains_key(path);
-        let reason = if is_there { "untracked" } else { "absent" };
-        Ok(Why::new(path.clone(), is_there, reason))
+        Ok(why(workspace.disk_path(), path))
     }
 
     fn verify(

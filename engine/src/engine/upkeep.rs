@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::{
-    Backend, Displaced, ErrorKind, Label, ListedFile, Operation, PathError, PurgeTarget, RelPath,
-    Snapshot, SnapshotId, Why, Workspace,
+    Displaced, ErrorKind, Label, ListedFile, Operation, PathError, PurgeTarget, RelPath, Snapshot,
+    SnapshotId, StoredSnapshot, Why, Workspace,
 };
 
 use super::Engine;
@@ -240,8 +240,8 @@ impl Engine {
     /// The entries of a snapshot, sorted by path, even if its workspace was moved. No content is
     /// read, so it works for snapshots without content.
     pub async fn files(&self, snapshot: &Snapshot) -> Result<Vec<ListedFile>, Error> {
-        self.where_kept(snapshot, |_, backend, workspace, snapshot| {
-            Ok(backend.files(&Operation::unbounded(), workspace, snapshot)?)
+        self.where_kept(snapshot, |_, stored| {
+            Ok(stored.files(&Operation::unbounded())?)
         })
         .await
     }
@@ -255,10 +255,9 @@ impl Engine {
         path: &RelPath,
     ) -> Result<StoredFile, Error> {
         let path = path.clone();
-        self.where_kept(snapshot, move |parts, backend, workspace, snapshot| {
-            let read = |out: &mut dyn Write| {
-                Ok(backend.read_file(&Operation::unbounded(), workspace, snapshot, &path, out)?)
-            };
+        self.where_kept(snapshot, move |parts, stored| {
+            let read =
+                |out: &mut dyn Write| Ok(stored.read_file(&Operation::unbounded(), &path, out)?);
             let (entry, content) = compare::spooled(parts, read)?;
             let metadata = content
                 .metadata()
@@ -272,13 +271,11 @@ impl Engine {
         .await
     }
 
-    /// Does `work` with what is kept of the workspace of `snapshot`.
+    /// Does `work` with `snapshot` where it is kept.
     async fn where_kept<T: Send + 'static>(
         &self,
         snapshot: &Snapshot,
-        work: impl FnOnce(&Parts, &dyn Backend, &Workspace, &Snapshot) -> Result<T, Error>
-        + Send
-        + 'static,
+        work: impl FnOnce(&Parts, &dyn StoredSnapshot) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let unknown = || Error::not_found(format!("snapshot {} is not kept any more", snapshot.id));
         let id = snapshot.id.clone();
@@ -290,7 +287,8 @@ impl Engine {
                 return Ok(None);
             };
             let backend = backends::backend_of(&parts, row.snapshot.backend)?;
-            work(&parts, &*backend, &workspace, &row.snapshot).map(Some)
+            let stored = backend.open(&Operation::unbounded(), &workspace, &row.snapshot)?;
+            work(&parts, &*stored).map(Some)
         });
         done.await??.ok_or_else(unknown)
     }
@@ -371,7 +369,8 @@ async fn why(
                 .reader
                 .read_blocking_with(|s| snapshot_name::find_snapshot(s, &text, Some(&workspace)))?;
             let backend = backends::backend_of(&parts, row.snapshot.backend)?;
-            Ok(backend.why_in(&op, &workspace, &row.snapshot, &path)?)
+            let stored = backend.open(&op, &workspace, &row.snapshot)?;
+            Ok(stored.why(&op, &path)?)
         })
         .await?
 }

@@ -1,6 +1,6 @@
 //! Copying the files of a snapshot into another directory.
 
-use stillframe_backends::{CopyOptions, CopyOutcome};
+use stillframe_backends::{CopyOptions, CopyOutcome, RestoreError};
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -38,7 +38,10 @@ pub(crate) async fn copy(
         &cancel,
         move |locked| {
             let backend = backends::backend_of(&parts, named.backend)?;
-            Ok(backend.copy(&op, locked, &named, &options)?)
+            let stored = backend.open(&op, locked, &named);
+            Ok(stored
+                .map_err(RestoreError::from)?
+                .copy(&op, locked, &options)?)
         },
     )
     .await

@@ -116,7 +116,7 @@ impl SessionManager {
     /// workspace that is not a guard, that snapshot is the answer, whatever its label, and no new
     /// one is kept.
     ///
-    /// What differs is what [`Backend::is_unchanged`](stillframe_backends::Backend::is_unchanged)
+    /// What differs is what [`StoredSnapshot::is_unchanged`](stillframe_backends::StoredSnapshot::is_unchanged)
     /// looks at.
     pub async fn snapshot_if_changed(
         &self,
@@ -548,10 +548,8 @@ async fn diff(
             let label = Label::new(NOW);
             let mut capture = opened.snapshot_options(&parts, label, &session_id, None);
             if let Some(other) = from.as_ref().or(to.as_ref()) {
-                as_captured(
-                    &mut capture,
-                    backend.rules_of(&op.to_its_end(), locked, other)?,
-                );
+                let other = backend.open(&op.to_its_end(), locked, other)?;
+                as_captured(&mut capture, other.rules());
             }
             if let Some(bytes) = request.max_untracked_file_bytes {
                 capture.max_untracked_file_bytes = bytes;

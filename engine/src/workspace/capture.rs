@@ -64,10 +64,11 @@ pub(crate) fn capture_if_changed(
         .read_blocking_with(|store| snapshot_name::find(store, latest, Some(locked)));
     let is_unchanged = |latest: &Snapshot| {
         // Where that cannot be found out, what was captured is kept.
-        latest.backend == snapshot.backend
-            && backend
-                .is_unchanged(op, locked, latest, &snapshot)
-                .unwrap_or(false)
+        let is_unchanged = || {
+            let latest = backend.open(op, locked, latest)?;
+            latest.is_unchanged(op, &snapshot)
+        };
+        latest.backend == snapshot.backend && is_unchanged().unwrap_or(false)
     };
     if let Some(latest) = latest.ok().map(|row| row.snapshot).filter(is_unchanged) {
         if backend

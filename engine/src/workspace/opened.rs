@@ -131,7 +131,8 @@ pub(crate) fn see_as_much_as(
     workspace: &Workspace,
     snapshot: &Snapshot,
 ) -> Result<(), Error> {
-    let rules = backend.rules_of(&Operation::unbounded(), workspace, snapshot)?;
+    let stored = backend.open(&Operation::unbounded(), workspace, snapshot)?;
+    let rules = stored.rules();
     // Zero is no limit.
     options.max_untracked_file_bytes = match rules.max_untracked_file_bytes {
         Some(0) => 0,

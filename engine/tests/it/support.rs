@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe::backends::{
-    Backend, BackendKind, CaptureRules, Diff, DiffError, DiffOptions, Listing, LockedWorkspace,
-    Operation, Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
-    RestorePlan, SnapshotError, SnapshotOptions, StoreError, Verification, Why, Workspace,
+    Backend, BackendKind, Diff, DiffError, DiffOptions, Listing, LockedWorkspace, Operation,
+    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
+    SnapshotError, SnapshotOptions, StoreError, StoredSnapshot, Verification, Why, Workspace,
 };
 use stillframe::events::EventQuery;
 use stillframe::{
@@ -375,6 +375,15 @@ impl Backend for Double {
         self.inner.snapshot(op, workspace, options)
     }
 
+    fn open<'a>(
+        &'a self,
+        op: &Operation,
+        workspace: &'a Workspace,
+        snapshot: &Snapshot,
+    ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
+        self.inner.open(op, workspace, snapshot)
+    }
+
     fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
         self.inner.list(op, workspace)
     }
@@ -456,25 +465,6 @@ impl Backend for Double {
         options: &SnapshotOptions,
     ) -> Result<Why, SnapshotError> {
         self.inner.why(op, workspace, path, options)
-    }
-
-    fn why_in(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-        path: &RelPath,
-    ) -> Result<Why, StoreError> {
-        self.inner.why_in(op, workspace, snapshot, path)
-    }
-
-    fn rules_of(
-        &self,
-        op: &Operation,
-        workspace: &Workspace,
-        snapshot: &Snapshot,
-    ) -> Result<CaptureRules, StoreError> {
-        self.inner.rules_of(op, workspace, snapshot)
     }
 
     fn verify(

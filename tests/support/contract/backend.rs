@@ -776,12 +776,8 @@ pub fn why_gives_the_reason_for_any_path(test: &mut TestBackend) {
             .unwrap();
         let then = test
             .backend
-            .why_in(
-                &Operation::unbounded(),
-                test.workspace(),
-                &snapshot,
-                &path(name),
-            )
+            .open(&Operation::unbounded(), test.workspace(), &snapshot)
+            .and_then(|stored| stored.why(&Operation::unbounded(), &path(name)))
             .unwrap();
         for why in [now, then] {
             assert_eq!(why.captured, captured, "{name}: {why:?}");

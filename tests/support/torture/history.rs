@@ -414,6 +414,7 @@ impl History {
         played: &mut Played,
     ) -> Result<(), Failure> {
         let (backend, workspace) = (Arc::clone(&self.backend), Workspace::clone(self.locked()));
+        let stored = backend.open(&Operation::unbounded(), &workspace, snapshot)?;
         let mut captured = 0;
         let mut silent = Vec::new();
         for (path, line) in files.lines() {
@@ -421,7 +422,7 @@ impl History {
                 continue;
             }
             let path = RelPath::new(path.to_vec())?;
-            let why = backend.why_in(&Operation::unbounded(), &workspace, snapshot, &path)?;
+            let why = stored.why(&Operation::unbounded(), &path)?;
             captured += u64::from(why.captured);
             if !why.captured && snapshot.omissions.covers(&path).is_none() {
                 silent.push(why);

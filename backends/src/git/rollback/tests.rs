@@ -193,7 +193,7 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
             .unwrap()
     };
     let (before, mut guard) = (record(&before), record(&after));
-    let found = stage.backend.repository(lock).unwrap();
+    let found = stage.backend.found(lock).unwrap();
     let prepared = || {
         prepare(
             &Operation::unbounded(),
@@ -204,11 +204,7 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
                 after: guard.git.as_ref(),
                 run_id: "run_7",
                 keeps_edits: false,
-                index_bytes: &|blob| {
-                    stage
-                        .backend
-                        .index_bytes(&Operation::unbounded(), lock, blob)
-                },
+                index_bytes: &|blob| stage.backend.kept(&Operation::unbounded(), lock, blob),
                 now: Timestamp::UNIX_EPOCH,
                 lock_timeout,
             },
@@ -714,7 +710,7 @@ fn prepared(
             .record(&Operation::unbounded(), &stage.workspace, &snapshot.id);
         record.unwrap().git.unwrap()
     };
-    let found = stage.backend.repository(&stage.workspace).unwrap();
+    let found = stage.backend.found(&stage.workspace).unwrap();
     prepare(
         &Operation::unbounded(),
         &Request {
@@ -727,7 +723,7 @@ fn prepared(
             index_bytes: &|blob| {
                 stage
                     .backend
-                    .index_bytes(&Operation::unbounded(), &stage.workspace, blob)
+                    .kept(&Operation::unbounded(), &stage.workspace, blob)
             },
             now: Timestamp::UNIX_EPOCH,
             lock_timeout,
