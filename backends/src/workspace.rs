@@ -84,9 +84,7 @@ pub enum WorkspaceError {
     },
     /// Nothing is at the path, where a workspace used to be.
     #[error(
-        "workspace path is not a directory: {0} is gone, and its snapshots are kept: \
-         \"stillframe list --workspace {0}\" names them, and \"stillframe restore SNAPSHOT \
-         --workspace {0}\" makes it again",
+        "workspace path is not a directory: {} is gone, and its snapshots are kept",
         printable(path)
     )]
     Gone {

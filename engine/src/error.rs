@@ -91,8 +91,9 @@ impl Error {
         self
     }
 
-    /// The error that it wraps, if that is of this type.
-    pub(crate) fn wrapped<E: std::error::Error + 'static>(&self) -> Option<&E> {
+    /// The error of the crates below that it wraps, if that is of this type: what it tells apart
+    /// beyond its kind.
+    pub fn wrapped<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.inner.source.downcast_ref()
     }
 

@@ -1,7 +1,9 @@
 //! Why a restore failed.
 
+use std::path::PathBuf;
+
 use crate::coverage::Omission;
-use crate::error::{ErrorKind, PathError};
+use crate::error::{ErrorKind, PathError, printable};
 use crate::file_system::FileSystem;
 use crate::interrupted::Interrupted;
 use crate::lock_error::LockError;
@@ -98,10 +100,27 @@ pub enum RestoreError {
     /// The backend, or the file system, cannot do this.
     #[error("{0}; nothing was touched")]
     Unsupported(String),
-    /// The target cannot be put back because the store lacks some of it.
+    /// No directory outside of the workspace is on its file system and can be written to, so that
+    /// every restore is refused. A copy can be put elsewhere.
+    #[error("{0}; nothing was touched")]
+    NoPlace(String),
+    /// The operation cannot be taken back, because the workspace is gone, with everything that was
+    /// left there.
     #[error(
-        "snapshot {snapshot} cannot be restored: {detail}; nothing was touched, run \"stillframe verify\""
+        "{} is gone, and everything that was left there: {before} has it as it was before the \
+         operation, {after} as it was after; nothing was touched",
+        printable(workspace)
     )]
+    NothingLeft {
+        /// The directory.
+        workspace: PathBuf,
+        /// The snapshot before the operation, which can be restored.
+        before: SnapshotId,
+        /// The one after it, likewise.
+        after: SnapshotId,
+    },
+    /// The target cannot be put back because the store lacks some of it.
+    #[error("snapshot {snapshot} cannot be restored: {detail}; nothing was touched")]
     TargetCorrupt {
         /// The target.
         snapshot: SnapshotId,
@@ -188,7 +207,9 @@ impl RestoreError {
             | Self::OperationChanged { .. } => ErrorKind::Conflict,
             Self::HeadMoved { .. } => ErrorKind::HeadMoved,
             Self::Busy { .. } => ErrorKind::Busy,
-            Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::Unsupported(_) | Self::NoPlace(_) | Self::NothingLeft { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::TargetCorrupt { .. } => ErrorKind::Corrupt,
             Self::Guard(source) | Self::Closing(source) => source.kind(),
             Self::Interrupted(source) => source.kind(),

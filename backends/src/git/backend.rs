@@ -179,7 +179,7 @@ impl GitBackend {
         let latest = store.latest_in_session(op, &options.owner.session_id)?;
         let passed_over = latest.passed_over.iter().map(|problem| {
             format!(
-                "{} cannot be read and was passed over: {}; \"stillframe verify\" says what is damaged",
+                "{} cannot be read and was passed over: {}; verifying the snapshots tells what is damaged",
                 problem.what, problem.detail
             )
         });

@@ -193,7 +193,7 @@ impl<'a> GitRules<'a> {
             };
             format!(
                 "what is ignored in {place} was left out also where an earlier snapshot has it: {why}; \
-                 \"stillframe verify\" says what is damaged"
+                 verifying the snapshots tells what is damaged"
             )
         }));
         warnings

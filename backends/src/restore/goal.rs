@@ -11,7 +11,7 @@ use super::{
     Captured, Restorable, RestoreGoal, RestorePlan, Side, SkipReason, Skipped, check_content_kept,
 };
 use crate::coverage::{Omission, OmissionReason};
-use crate::error::{PathError, printable};
+use crate::error::PathError;
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -164,13 +164,11 @@ impl Goal {
     pub(super) fn refuse_undo_in_nothing(&self, workspace: &Workspace) -> Result<(), RestoreError> {
         match &self.after {
             None => Ok(()),
-            Some(after) => Err(RestoreError::Unsupported(format!(
-                "{} is gone, and everything that was left there; \"stillframe restore {}\" makes it \
-                 again as it was before the operation, \"stillframe restore {}\" as it was after",
-                printable(workspace.disk_path()),
-                self.record.snapshot.id,
-                after.snapshot.id
-            ))),
+            Some(after) => Err(RestoreError::NothingLeft {
+                workspace: workspace.disk_path().to_owned(),
+                before: self.record.snapshot.id.clone(),
+                after: after.snapshot.id.clone(),
+            }),
         }
     }
 

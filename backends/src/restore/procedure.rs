@@ -360,7 +360,7 @@ impl Stopwatch {
 
 impl Workspace {
     /// Says whether a restore of this crate's backends would find a place to stage in:
-    /// [`RestoreError::Unsupported`] where every one would be refused. Reads alone; cheap, and needs
+    /// [`RestoreError::NoPlace`] where every one would be refused. Reads alone; cheap, and needs
     /// no snapshot, so that whoever counts on a rollback is told before there is anything to roll
     /// back.
     pub fn check_restore_place(&self) -> Result<(), RestoreError> {
@@ -370,7 +370,7 @@ impl Workspace {
             .map_err(RestoreError::Prepare)?;
         match place {
             Some(_) => Ok(()),
-            None => Err(RestoreError::Unsupported(Area::no_place(&root))),
+            None => Err(RestoreError::NoPlace(Area::no_place(&root))),
         }
     }
 }
@@ -729,7 +729,7 @@ pub(super) fn stage_error(error: StageError, target: &SnapshotId) -> RestoreErro
             detail: format!("{what} is corrupt: {detail}"),
         },
         StageError::Store(source) => source.into(),
-        StageError::Unsupported(why) => RestoreError::Unsupported(why),
+        StageError::NoPlace(why) => RestoreError::NoPlace(why),
         StageError::Interrupted(source) => RestoreError::Interrupted(source),
         StageError::Changed(path) => RestoreError::Changed { path },
     }

@@ -316,13 +316,12 @@ impl Area {
         let above = workspace.parent().and_then(Mount::at);
         match above.is_some_and(|above| Mount::of(root.as_fd()).ok() != Some(above)) {
             true => format!(
-                "{name} is a mount point, so that no directory outside of it is on its file system; \
-                 put a copy elsewhere: restore SNAPSHOT --to DIR"
+                "{name} is a mount point, so that no directory outside of it is on its file system"
             ),
             false => format!(
                 "{name} is on another file system than the state directory, and the directory above \
                  it cannot be written to; choose a state directory on that file system with \
-                 STILLFRAME_HOME, or put a copy elsewhere: restore SNAPSHOT --to DIR"
+                 STILLFRAME_HOME"
             ),
         }
     }

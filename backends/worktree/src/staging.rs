@@ -96,7 +96,7 @@ pub enum StageError {
     Store(StoreError),
     /// No place for staging is on the workspace's file system.
     #[error("{0}")]
-    Unsupported(String),
+    NoPlace(String),
     /// Asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -121,7 +121,7 @@ pub fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
     let op = request.op;
     let operation = OperationId::random();
     let Some(place) = Area::place(request.root, request.store, operation)? else {
-        return Err(StageError::Unsupported(Area::no_place(request.root)));
+        return Err(StageError::NoPlace(Area::no_place(request.root)));
     };
     let mut draft = Draft::new(request);
     draft.survey()?;
