@@ -162,8 +162,8 @@ impl FileStore {
     /// Keeps everybody else from changing the store.
     pub(crate) fn lock(&self) -> Result<LockFile, StoreError> {
         let path = self.root().to_owned();
-        LockFile::acquire_in(&self.root, LOCK_FILE, self.lock_timeout)?
-            .map_err(|holder| StoreError::Busy { path, holder })
+        let locked = self.root.lock(LOCK_FILE, self.lock_timeout)?;
+        locked.map_err(|holder| StoreError::Busy { path, holder })
     }
 
     pub(crate) fn blobs(&self) -> &Directory {

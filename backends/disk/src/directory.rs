@@ -7,13 +7,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use stillframe_model::error::PathError;
 
 use crate::faults::Effect;
-use crate::lock::try_lock;
+use crate::lock::{LockFile, try_lock};
 use crate::operation::Operation;
 
 /// `openat`, repeated if a signal interrupts it.
@@ -261,9 +262,16 @@ impl Directory {
         }
     }
 
-    /// Opens the lock file `name`, making it if there is none.
-    pub(crate) fn lock_file(&self, name: &str) -> Result<File, PathError> {
-        open_at(&self.fd, name, OFlags::RDWR | OFlags::CREATE | FILE_FLAGS)
+    /// Locks the file `name`, which is made if there is none; waits at most `timeout`. The inner
+    /// error is who has the lock.
+    pub fn lock(
+        &self,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Result<LockFile, String>, PathError> {
+        let path = self.path_of(name);
+        let opened = open_at(&self.fd, name, OFlags::RDWR | OFlags::CREATE | FILE_FLAGS);
+        let file = opened
             .and_then(|fd| {
                 // A umask that takes from the owner would shut out whoever locks next.
                 if Mode::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FILE_MODE {
@@ -271,7 +279,8 @@ impl Directory {
                 }
                 Ok(fd.into())
             })
-            .map_err(PathError::at("open the lock file", self.path_of(name)))
+            .map_err(PathError::at("open the lock file", &path))?;
+        LockFile::lock(&self.op, file, &path, timeout)
     }
 
     /// Removes the staged file `name` unless somebody is still at work on it. Answers with its

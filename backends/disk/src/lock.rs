@@ -17,7 +17,6 @@ use stillframe_model::lock_error::LockError;
 use stillframe_model::path::printable_bytes;
 
 use crate::deadline::Deadline;
-use crate::directory::Directory;
 use crate::operation::Operation;
 use crate::regular_file::open_regular;
 
@@ -126,17 +125,8 @@ impl LockFile {
         })
     }
 
-    /// As [`LockFile::acquire`]: the file `name` in `directory`. The inner error is who has it.
-    pub fn acquire_in(
-        directory: &Directory,
-        name: &str,
-        timeout: Duration,
-    ) -> Result<Result<Self, String>, PathError> {
-        let file = directory.lock_file(name)?;
-        Self::lock(&directory.op, file, &directory.path_of(name), timeout)
-    }
-
-    fn lock(
+    /// Locks `file`, which is at `path`. The inner error is who has it.
+    pub(crate) fn lock(
         op: &Operation,
         mut file: File,
         path: &Path,
