@@ -154,6 +154,12 @@ impl FileStore {
         self
     }
 
+    /// The name of [`FileStore::lock_timeout`] in earlier versions.
+    #[deprecated(note = "it is called `lock_timeout`")]
+    pub fn lock_patience(self, lock_timeout: Duration) -> Self {
+        self.lock_timeout(lock_timeout)
+    }
+
     /// The directory of the store: absolute.
     pub fn root(&self) -> &Path {
         self.root.disk_path()

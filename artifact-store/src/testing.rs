@@ -35,12 +35,13 @@ use crate::{
 };
 
 /// Declares a module of this name with one test for each promise, each over a store of its own,
-/// which the expression makes.
+/// which the expression makes. A store that keeps only some of them names these behind it:
+/// `artifact_store_contract!(promises, ours(); what_was_put_comes_back …)`.
 #[macro_export]
 macro_rules! artifact_store_contract {
     ($name:ident, $new:expr) => {
         $crate::artifact_store_contract! {
-            @promises $name, $new;
+            $name, $new;
             what_was_put_comes_back
             put_answers_with_length_and_blake3
             a_second_put_replaces_the_first
@@ -61,7 +62,7 @@ macro_rules! artifact_store_contract {
             of_two_writers_of_a_key_one_wins_whole
         }
     };
-    (@promises $name:ident, $new:expr; $($promise:ident)*) => {
+    ($name:ident, $new:expr; $($promise:ident)+) => {
         mod $name {
             use super::*;
             $(

@@ -97,6 +97,8 @@ mod shell;
 #[cfg(test)]
 mod stopped;
 mod stored;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod workspace;
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use stillframe_artifact_store::{
     ArtifactStore as _, ErrorKind, FileStore, GcOutcome, GetError, MemoryStore, OpenError,
     PutOptions, artifact_store_contract,
 };
+use stillframe_tests::artifact_store::TestFileStore;
 use stillframe_tests::capability::{self, Capability};
-use stillframe_tests::contract::artifact_store::TestFileStore;
 
 artifact_store_contract!(file, TestFileStore::new());
 artifact_store_contract!(memory, MemoryStore::new());

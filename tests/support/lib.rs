@@ -23,12 +23,12 @@
     reason = "tests start the program under test, and those that are its oracles"
 )]
 
+pub mod artifact_store;
 pub mod binary;
 pub mod caches;
 pub mod call;
 pub mod canary;
 pub mod capability;
-pub mod contract;
 pub mod earlier;
 pub mod git;
 pub mod json;

@@ -227,15 +227,13 @@ fn commits_of(git: &GitState) -> impl Iterator<Item = ObjectId> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::backend::{Backend as _, SnapshotOptions};
     use crate::git::GitBackend;
     use crate::git::test_repository::TestRepository;
     use crate::repository::Repository as _;
     use crate::snapshot::Label;
-    use crate::workspace::StateDir;
+    use crate::workspace::{StateDir, TEST_LOCK_TIMEOUT};
 
     #[test]
     fn a_tag_of_an_earlier_version_is_moved_once_if_name_and_commit_are_known() {
@@ -245,7 +243,7 @@ mod tests {
             let state = StateDir::open(git.beside("state")).unwrap();
             let workspace = Workspace::open(&git.path, &state).unwrap();
             let mut workspace = workspace
-                .lock(&Operation::unbounded(), Duration::ZERO)
+                .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
                 .unwrap();
             let options = SnapshotOptions::new(Label::GUARD, jiff::Timestamp::UNIX_EPOCH);
             let guard = GitBackend
@@ -309,7 +307,7 @@ mod tests {
         let state = StateDir::open(git.beside("state")).unwrap();
         let workspace = Workspace::open(&git.path, &state).unwrap();
         let mut workspace = workspace
-            .lock(&Operation::unbounded(), Duration::ZERO)
+            .lock(&Operation::unbounded(), TEST_LOCK_TIMEOUT)
             .unwrap();
         git.git(&["tag", "stillframe/safety-run_1-1"]);
         let known = |commits| {

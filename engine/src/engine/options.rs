@@ -145,6 +145,12 @@ impl EngineOptions {
         borrow: BorrowMode,
     }
 
+    /// The name of [`EngineOptions::lock_timeout`] in earlier versions.
+    #[deprecated(note = "it is called `lock_timeout`")]
+    pub fn lock_patience(self, lock_timeout: Duration) -> Self {
+        self.lock_timeout(lock_timeout)
+    }
+
     /// Sets [`EngineOptions::state_dir`].
     pub fn state_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(path.into());

@@ -307,6 +307,12 @@ impl Engine {
         Ok(self.core.subscribe(query))
     }
 
+    /// The name of [`Engine::subscribe`] in earlier versions.
+    #[deprecated(note = "it is called `subscribe`")]
+    pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
+        self.subscribe(query)
+    }
+
     /// The artifacts that are not deleted, oldest first; of one session or of all.
     pub async fn artifacts(
         &self,

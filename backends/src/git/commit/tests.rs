@@ -30,8 +30,9 @@ mod settling;
 mod shapes;
 mod tracked;
 
-/// Long enough for nobody, and for a lock that stays.
-const SHORT: Duration = Duration::from_millis(50);
+/// How long a commit waits for a lock that stays: longer than a program that another test starts
+/// has the locks of this process.
+const SHORT: Duration = Duration::from_millis(500);
 
 const TIME: i64 = 1_700_000_123;
 

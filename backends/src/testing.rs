@@ -1,36 +1,54 @@
-//! What every backend promises, through the public API of `stillframe-backends`.
+//! What every backend promises: tests that the author of a backend runs over it.
+//!
+//! ```
+//! use stillframe_backends::testing::TestBackend;
+//! use stillframe_backends::{BackendKind, backend_of};
+//!
+//! // An author's own backend stands in place of `backend_of(…)`.
+//! stillframe_backends::backend_contract!(
+//!     promises,
+//!     TestBackend::in_directory(|| backend_of(BackendKind::Hash))
+//! );
+//! ```
 
-#![expect(missing_docs, reason = "a promise is named by what it says")]
-#![expect(
+#![allow(missing_docs, reason = "a promise is named by what it says")]
+#![allow(
     clippy::unwrap_used,
     reason = "only tests call this, and a panic is their failure"
 )]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "git makes the repository of a test"
+)]
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use stillframe_backends::{
+use tempfile::TempDir;
+use walkdir::WalkDir;
+
+use crate::{
     Backend, Diff, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, OmissionReason,
     Operation, Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
-    Snapshot, SnapshotOptions, StateDir, Strategy, Workspace, backend_of, detect,
+    Snapshot, SnapshotOptions, StateDir, Workspace,
 };
-use tempfile::TempDir;
 
-use crate::view;
-
-/// Declares a module with one test for each promise, all over what `$new` makes.
+/// Declares a module of this name with one test for each promise, each over a workspace of its own,
+/// which the expression makes. A backend that keeps only some of them names these behind it:
+/// `backend_contract!(promises, TestBackend::in_directory(ours); a_snapshot_is_invisible …)`.
 #[macro_export]
 macro_rules! backend_contract {
     ($name:ident, $new:expr) => {
         $crate::backend_contract! {
-            @promises $name, $new;
+            $name, $new;
             restore_gives_back_every_path
             restore_gives_back_empty_directories_and_permission_bits
             restore_gives_back_every_name_of_a_hard_linked_file
@@ -63,20 +81,18 @@ macro_rules! backend_contract {
             of_two_who_want_the_lock_one_is_told_who_has_it
         }
     };
-    (@promises $name:ident, $new:expr; $($promise:ident)*) => {
+    ($name:ident, $new:expr; $($promise:ident)+) => {
         mod $name {
             use super::*;
             $(
                 #[test]
                 fn $promise() {
-                    $crate::contract::backend::$promise(&mut $new);
+                    $crate::testing::$promise(&mut $new);
                 }
             )*
         }
     };
 }
-
-pub use crate::backend_contract as contract;
 
 /// How long a test waits for its own lock: a program that another test of its process is about to
 /// start has it for a moment.
@@ -86,53 +102,47 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct TestBackend {
     directory: TempDir,
     workspace: Option<LockedWorkspace>,
+    make: Box<dyn Fn() -> Arc<dyn Backend>>,
     backend: Arc<dyn Backend>,
 }
 
 impl TestBackend {
-    /// The git backend, in a repository with a commit.
-    pub fn git() -> Self {
-        Self::new(Strategy::Git)
+    /// What `make` makes, at work in a plain directory; it is asked to keep content. An instance
+    /// may be made several times.
+    pub fn in_directory(make: impl Fn() -> Arc<dyn Backend> + 'static) -> Self {
+        Self::in_prepared(Box::new(make), |_, _| {})
     }
 
-    /// The hash backend, in a plain directory; it keeps content.
-    pub fn hash() -> Self {
-        Self::new(Strategy::Hash)
-    }
-
-    fn new(strategy: Strategy) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("work");
-        fs::create_dir(&root).unwrap();
-        fs::write(root.join("kept"), "one\n").unwrap();
-        fs::write(root.join("edited"), "two\n").unwrap();
-        if strategy == Strategy::Git {
-            for args in [
-                &["init", "-q", "-b", "main"][..],
-                &["add", "-A"],
-                &[
-                    "-c",
-                    "user.name=A",
-                    "-c",
-                    "user.email=a@e",
-                    "commit",
-                    "-qm",
-                    "first",
-                ],
-            ] {
+    /// The same in a git repository with a commit, which the program `git` makes.
+    pub fn in_repository(make: impl Fn() -> Arc<dyn Backend> + 'static) -> Self {
+        Self::in_prepared(Box::new(make), |root, home| {
+            let author = ["-c", "user.name=A", "-c", "user.email=a@e"];
+            let commit = [&author[..], &["commit", "-qm", "first"]].concat();
+            for args in [&["init", "-q", "-b", "main"][..], &["add", "-A"], &commit] {
                 let status = Command::new("git")
                     .args(args)
-                    .current_dir(&root)
-                    .env("HOME", directory.path())
+                    .current_dir(root)
+                    .env("HOME", home)
                     .env("GIT_CONFIG_NOSYSTEM", "1")
                     .env("GIT_CONFIG_GLOBAL", "/dev/null")
                     .status();
                 assert!(status.unwrap().success());
             }
-        }
+        })
+    }
+
+    fn in_prepared(
+        make: Box<dyn Fn() -> Arc<dyn Backend>>,
+        prepare: impl FnOnce(&Path, &Path),
+    ) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("work");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("kept"), "one\n").unwrap();
+        fs::write(root.join("edited"), "two\n").unwrap();
+        prepare(&root, directory.path());
         let state = StateDir::open(directory.path().join("state")).unwrap();
         let workspace = Workspace::open(&root, &state).unwrap();
-        let backend = detect(&workspace, strategy).unwrap().backend;
         let workspace = Some(
             workspace
                 .lock(&Operation::unbounded(), LOCK_TIMEOUT)
@@ -141,7 +151,8 @@ impl TestBackend {
         Self {
             directory,
             workspace,
-            backend,
+            backend: make(),
+            make,
         }
     }
 
@@ -247,6 +258,62 @@ fn text(paths: &[RelPath]) -> Vec<String> {
     paths.iter().map(ToString::to_string).collect()
 }
 
+/// What lies at each path below `root` but its own `.git`: kind, permission bits, content or text.
+fn state_of(root: &Path) -> BTreeMap<PathBuf, String> {
+    let describe = |path: &Path, meta: &fs::Metadata| {
+        let mode = meta.permissions().mode();
+        let content = match meta.file_type() {
+            kind if kind.is_file() => fs::read(path).unwrap(),
+            kind if kind.is_symlink() => fs::read_link(path).unwrap().into_os_string().into_vec(),
+            _ => Vec::new(),
+        };
+        format!("{mode:o} {}", content.escape_ascii())
+    };
+    let entries = entries_of(root).into_iter();
+    entries
+        .map(|(path, meta)| (path.clone(), describe(&path, &meta)))
+        .collect()
+}
+
+/// When everything there was written last, in nanoseconds, and its inode; `root` included.
+fn times_in(root: &Path) -> BTreeMap<PathBuf, (i64, i64, u64)> {
+    let of = |meta: &fs::Metadata| (meta.mtime(), meta.mtime_nsec(), meta.ino());
+    let entries = entries_of(root).into_iter();
+    entries
+        .chain([(root.to_owned(), root.metadata().unwrap())])
+        .map(|(path, meta)| (path, of(&meta)))
+        .collect()
+}
+
+fn entries_of(root: &Path) -> Vec<(PathBuf, fs::Metadata)> {
+    let own = root.join(".git");
+    let all = WalkDir::new(root).min_depth(1).into_iter();
+    all.filter_entry(|entry| entry.path() != own)
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let meta = entry.metadata().unwrap();
+            (entry.into_path(), meta)
+        })
+        .collect()
+}
+
+/// Asserts that nothing differs, and names what does.
+#[track_caller]
+fn assert_same(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>, why: &str) {
+    let lost: Vec<_> = before
+        .iter()
+        .filter(|(p, s)| after.get(*p) != Some(s))
+        .collect();
+    let new: Vec<_> = after
+        .iter()
+        .filter(|(p, s)| before.get(*p) != Some(s))
+        .collect();
+    assert!(
+        lost.is_empty() && new.is_empty(),
+        "{why}: {lost:?} became {new:?}"
+    );
+}
+
 pub fn restore_gives_back_every_path(test: &mut TestBackend) {
     test.write("run.sh", "#!/bin/sh\n");
     fs::set_permissions(test.path("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -255,7 +322,7 @@ pub fn restore_gives_back_every_path(test: &mut TestBackend) {
     test.write("to-file/a", "x\n");
     test.write("to-directory", "x\n");
     let snapshot = test.snapshot();
-    let before = view::worktree(&test.root());
+    let before = state_of(&test.root());
 
     test.write("kept", "changed\n");
     test.remove("edited");
@@ -269,9 +336,9 @@ pub fn restore_gives_back_every_path(test: &mut TestBackend) {
     test.write("new", "x\n");
     let outcome = test.restore(&snapshot);
 
-    view::same(
+    assert_same(
         &before,
-        &view::worktree(&test.root()),
+        &state_of(&test.root()),
         "every byte, mode and link",
     );
     assert!(outcome.skipped.is_empty(), "{:?}", outcome.skipped);
@@ -288,16 +355,16 @@ pub fn restore_gives_back_empty_directories_and_permission_bits(test: &mut TestB
         fs::set_permissions(test.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
     let snapshot = test.snapshot();
-    let before = view::worktree(&test.root());
+    let before = state_of(&test.root());
     fs::remove_dir_all(test.path("empty")).unwrap();
     for name in ["kept", "edited"] {
         test.remove(name);
         test.write(name, "again\n");
     }
     test.restore(&snapshot);
-    view::same(
+    assert_same(
         &before,
-        &view::worktree(&test.root()),
+        &state_of(&test.root()),
         "bits and empty directories",
     );
 }
@@ -314,7 +381,7 @@ pub fn restore_gives_back_every_name_of_a_hard_linked_file(test: &mut TestBacken
     symlink("a", test.path("text")).unwrap();
     link(test, "text", "text-too");
     let snapshot = test.snapshot();
-    let before = view::worktree(&test.root());
+    let before = state_of(&test.root());
 
     // In place, so that every name changes, and with names that came since.
     test.write("a", "2\n");
@@ -327,11 +394,11 @@ pub fn restore_gives_back_every_name_of_a_hard_linked_file(test: &mut TestBacken
     symlink("b", test.path("text")).unwrap();
     let outside = test.directory.path().join("outside");
     fs::hard_link(test.path("a"), &outside).unwrap();
-    let messed = view::worktree(&test.root());
+    let messed = state_of(&test.root());
 
     let outcome = test.restore(&snapshot);
     assert!(outcome.skipped.is_empty(), "{:?}", outcome.skipped);
-    view::same(&before, &view::worktree(&test.root()), "every name");
+    assert_same(&before, &state_of(&test.root()), "every name");
     assert_eq!(
         fs::read_to_string(&outside).unwrap(),
         "2\n",
@@ -340,7 +407,7 @@ pub fn restore_gives_back_every_name_of_a_hard_linked_file(test: &mut TestBacken
 
     let back = test.restore(&outcome.guard);
     assert!(back.skipped.is_empty(), "{:?}", back.skipped);
-    view::same(&messed, &view::worktree(&test.root()), "and back");
+    assert_same(&messed, &state_of(&test.root()), "and back");
 
     let goal = RestoreGoal::Undo {
         before: outcome.guard.clone(),
@@ -350,7 +417,7 @@ pub fn restore_gives_back_every_name_of_a_hard_linked_file(test: &mut TestBacken
     test.restore(&snapshot);
     let undone = test.try_restore(&goal, |options| options).unwrap();
     assert!(undone.skipped.is_empty(), "{:?}", undone.skipped);
-    view::same(&messed, &view::worktree(&test.root()), "by an undo as well");
+    assert_same(&messed, &state_of(&test.root()), "by an undo as well");
 }
 
 pub fn restore_of_a_path_leaves_the_others(test: &mut TestBackend) {
@@ -381,7 +448,7 @@ pub fn restore_of_a_path_leaves_the_others(test: &mut TestBackend) {
 pub fn restore_of_a_path_that_nobody_knows_touches_nothing(test: &mut TestBackend) {
     let snapshot = test.snapshot();
     test.write("kept", "changed\n");
-    let before = view::worktree(&test.root());
+    let before = state_of(&test.root());
     let goal = RestoreGoal::Snapshot {
         snapshot,
         paths: vec![path("kep*")],
@@ -389,11 +456,7 @@ pub fn restore_of_a_path_that_nobody_knows_touches_nothing(test: &mut TestBacken
     let error = test.try_restore(&goal, |options| options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     assert!(!error.touched());
-    view::same(
-        &before,
-        &view::worktree(&test.root()),
-        "a path is no pattern",
-    );
+    assert_same(&before, &state_of(&test.root()), "a path is no pattern");
 }
 
 pub fn restore_can_be_undone_by_its_guard(test: &mut TestBackend) {
@@ -401,14 +464,14 @@ pub fn restore_can_be_undone_by_its_guard(test: &mut TestBackend) {
     test.write("kept", "changed\n");
     test.write("new/file", "new\n");
     test.remove("edited");
-    let before = view::worktree(&test.root());
+    let before = state_of(&test.root());
     let guard = test.restore(&snapshot).guard;
     assert_eq!(guard.label, Label::GUARD);
     assert_eq!(test.read("kept"), "one\n");
     test.restore(&guard);
-    view::same(
+    assert_same(
         &before,
-        &view::worktree(&test.root()),
+        &state_of(&test.root()),
         "what the restore replaced",
     );
 }
@@ -417,16 +480,16 @@ pub fn a_second_restore_writes_nothing(test: &mut TestBackend) {
     let snapshot = test.snapshot();
     test.write("kept", "changed\n");
     test.restore(&snapshot);
-    let times = view::times(&test.root());
+    let times = times_in(&test.root());
     let again = test.restore(&snapshot);
     assert!(again.restored.is_empty(), "{:?}", again.restored);
-    assert_eq!(view::times(&test.root()), times, "not even a time");
+    assert_eq!(times_in(&test.root()), times, "not even a time");
 }
 
 pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut TestBackend) {
     let snapshot = test.snapshot();
     test.write("kept", "changed\n");
-    let before = view::times(&test.root());
+    let before = times_in(&test.root());
     let goal = all_of(&snapshot);
     let options = RestoreOptions::new(test.options(Label::GUARD));
     let plan = |test: &TestBackend| {
@@ -437,7 +500,7 @@ pub fn a_plan_touches_nothing_and_is_refused_once_the_worktree_moved(test: &mut 
     let first = plan(test);
     assert_eq!(first.writes.len(), 1);
     assert_eq!(plan(test).id, first.id, "nothing has moved");
-    assert_eq!(view::times(&test.root()), before);
+    assert_eq!(times_in(&test.root()), before);
     assert_eq!(
         test.backend
             .list(&Operation::unbounded(), test.workspace())
@@ -492,9 +555,9 @@ pub fn restore_never_touches_what_was_left_out(test: &mut TestBackend) {
     assert_eq!(omission.bytes, Some(1001));
     test.write("large", &"y".repeat(1002));
     test.write("other-large", &"z".repeat(1002));
-    let times = view::times(&test.root());
+    let times = times_in(&test.root());
     let outcome = test.restore(&snapshot);
-    assert_eq!(view::times(&test.root()), times);
+    assert_eq!(times_in(&test.root()), times);
     assert!(outcome.restored.is_empty(), "{:?}", outcome.restored);
     test.remove("large");
     test.restore(&snapshot);
@@ -527,9 +590,9 @@ pub fn what_was_ignored_since_is_put_back_with_its_present_bytes_in_the_guard(
 
 pub fn a_snapshot_is_invisible(test: &mut TestBackend) {
     test.write("untracked", "x\n");
-    let before = (view::worktree(&test.root()), view::times(&test.root()));
+    let before = (state_of(&test.root()), times_in(&test.root()));
     test.snapshot();
-    let after = (view::worktree(&test.root()), view::times(&test.root()));
+    let after = (state_of(&test.root()), times_in(&test.root()));
     assert_eq!(before, after);
 }
 
@@ -910,13 +973,13 @@ pub fn a_snapshot_taken_by_one_instance_is_read_by_another(test: &mut TestBacken
             .lock(&Operation::unbounded(), LOCK_TIMEOUT)
             .unwrap(),
     );
-    test.backend = backend_of(snapshot.backend);
+    test.backend = (test.make)();
     test.restore(&snapshot);
     assert_eq!(test.read("kept"), "one\n");
 }
 
 pub fn recovery_with_nothing_to_do_does_nothing(test: &mut TestBackend) {
-    let before = view::times(&test.root());
+    let before = times_in(&test.root());
     let backend = test.backend.clone();
     for _ in 0..2 {
         let recovery = backend
@@ -932,7 +995,7 @@ pub fn recovery_with_nothing_to_do_does_nothing(test: &mut TestBackend) {
             .unwrap(),
         Recovery::default()
     );
-    assert_eq!(view::times(&test.root()), before);
+    assert_eq!(times_in(&test.root()), before);
 }
 
 pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
@@ -962,7 +1025,7 @@ pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
         )
         .unwrap_err();
     assert!(!error.touched(), "{error}");
-    assert_eq!(view::worktree(other.disk_path()).paths().len(), 0);
+    assert_eq!(state_of(other.disk_path()).len(), 0);
 }
 
 pub fn of_two_who_want_the_lock_one_is_told_who_has_it(test: &mut TestBackend) {

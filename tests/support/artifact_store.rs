@@ -1,4 +1,4 @@
-//! Artifact stores for the tests of what every one promises.
+//! Artifact stores under test.
 
 #![expect(
     clippy::unwrap_used,
