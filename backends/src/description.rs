@@ -43,7 +43,7 @@ pub(crate) fn snapshot(
     Ok(snapshot)
 }
 
-/// The record of a snapshot, once it is counted what there is.
+/// The record of a snapshot. `tally` has the numbers of files and directories.
 pub(crate) fn record(
     mut snapshot: Snapshot,
     options: &SnapshotOptions,

@@ -109,9 +109,9 @@ use stillframe_disk::{
 };
 use stillframe_git::{ignore_rules, path_pattern};
 use stillframe_model::{
-    contents, coverage, diff_error, error, file_system, identity, interrupted, lock_error, nested,
-    path, plan_id, problem, progress, read_error, repository_changes, restore_error, restore_goal,
-    restore_plan, retain, search, size, snapshot, snapshot_error, store_error, tree,
+    contents, coverage, diff_error, dot_git, error, file_system, identity, interrupted, lock_error,
+    nested, path, plan_id, problem, progress, read_error, repository_changes, restore_error,
+    restore_goal, restore_plan, retain, search, size, snapshot, snapshot_error, store_error, tree,
 };
 use stillframe_worktree as worktree;
 

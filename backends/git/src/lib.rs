@@ -41,8 +41,8 @@ use stillframe_disk::{descriptor, durable, operation, pace, parallel, regular_fi
 #[cfg(test)]
 use stillframe_disk::{faults, interrupt, trial};
 use stillframe_model::{
-    contents, error, identity, interrupted, path, repository_changes, snapshot_error, store_error,
-    tree,
+    contents, dot_git, error, identity, interrupted, path, repository_changes, snapshot_error,
+    store_error, tree,
 };
 
 pub use object_id::{Collision, ObjectHasher, ObjectId, ObjectKind};

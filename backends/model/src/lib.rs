@@ -7,6 +7,7 @@
 pub mod contents;
 pub mod coverage;
 pub mod diff_error;
+pub mod dot_git;
 pub mod error;
 pub mod error_kind;
 pub mod exceeded;

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::backend::SnapshotOptions;
 use crate::coverage::OmissionReason;
 use crate::descriptor;
+use crate::dot_git::is_dot_git;
 use crate::error::PathError;
 use crate::git::ObjectId;
 use crate::git::attributes::{AttributeFile, AttributeStack, Trust};
@@ -20,7 +21,7 @@ use crate::git::object_id::sha1;
 use crate::git::repository::OutsideRules;
 use crate::git::repository::{UserConfig, UserRepository};
 use crate::git::store::Store;
-use crate::git::tree_object::{self, ItemKind, Trees as _};
+use crate::git::tree_object::{ItemKind, Trees as _};
 use crate::host_rules::HostRules;
 use crate::ignore_rules::{IgnoreStack, RuleFile};
 use crate::interrupted::Interrupted;
@@ -649,7 +650,7 @@ impl Rules for GitRules<'_> {
         if name == b".git" {
             return Some(OmissionReason::GitDir);
         }
-        tree_object::is_dot_git(name).then_some(OmissionReason::Unrepresentable)
+        is_dot_git(name).then_some(OmissionReason::Unrepresentable)
     }
 
     fn are_in(&self, name: &[u8]) -> bool {

@@ -2,9 +2,9 @@
 
 mod build;
 mod describe;
+mod keeping;
 mod seed;
 mod walk;
-mod way;
 
 use std::cell::LazyCell;
 use std::sync::{Arc, OnceLock};
@@ -33,7 +33,7 @@ use crate::worktree::root::Root;
 use crate::worktree::stat_cache::StatCache;
 
 use self::build::Built;
-use self::way::Way;
+use self::keeping::Keeping;
 
 #[cfg(test)]
 pub(super) use self::build::MIN_FILES_TO_WRITE_ASIDE;
@@ -79,7 +79,7 @@ pub(super) struct Request<'a> {
 struct Setting<'s> {
     request: Request<'s>,
     store: &'s HashStore,
-    way: Way,
+    keeping: Keeping,
     root: &'s Root,
     rules: HashRules,
     /// What is never kept.
@@ -101,23 +101,27 @@ impl Request<'_> {
     fn captured(&self) -> Result<HashCapture, SnapshotError> {
         let store = HashStore::of(self.workspace);
         let is_above_limit = || store.is_noted_above_limit();
-        let ways = Way::to_try(self.options.retain_content, self.publish, is_above_limit);
-        for way in &ways {
-            if let Some(capture) = self.capture(&store, *way)? {
-                if ways.len() > 1 {
-                    store.note_above_limit(self.op, !way.has_content());
+        let attempts = Keeping::attempts(self.options.retain_content, self.publish, is_above_limit);
+        for keeping in &attempts {
+            if let Some(capture) = self.capture(&store, *keeping)? {
+                if attempts.len() > 1 {
+                    store.note_above_limit(self.op, !keeping.has_content());
                 }
                 return Ok(capture);
             }
         }
-        unreachable!("the last way has no condition")
+        unreachable!("the last attempt has no condition")
     }
 
-    /// `None`: this is not the way, because of how much content is new.
+    /// `None`: too much content is new, or too little, for what `keeping` says.
     ///
     /// A seed is what was known before, a walk compares it with what is there and keeps the content
     /// that is new, a manifest is built of what was seen, and all of it is described.
-    fn capture(&self, store: &HashStore, way: Way) -> Result<Option<HashCapture>, SnapshotError> {
+    fn capture(
+        &self,
+        store: &HashStore,
+        keeping: Keeping,
+    ) -> Result<Option<HashCapture>, SnapshotError> {
         let started = Instant::now();
         let rules = HashRules::new(self.options)?;
         let root = self.workspace.root();
@@ -130,15 +134,15 @@ impl Request<'_> {
         if publishes && store.has(&self.options.id) {
             return Err(SnapshotError::taken(&self.options.id));
         }
-        let keeps = way.has_content() && publishes;
-        let (purged, limit) = (Purged::of(self.workspace)?, way.limit());
+        let keeps = keeping.has_content() && publishes;
+        let (purged, limit) = (Purged::of(self.workspace)?, keeping.limit());
         let sink = HashSink::new(self.op, keeps.then_some(&store.content), &purged)
             .limited_to(limit.as_ref())
             .removed_by(self.workspace.remover());
         let setting = Setting {
             request: *self,
             store,
-            way,
+            keeping,
             root: &root,
             rules,
             purged: &purged,
@@ -154,7 +158,7 @@ impl Request<'_> {
         }
         let mut seen = seen?;
         let cache = Arc::clone(seen.closing.cache());
-        if let Way::DigestsAbove(limit) = way
+        if let Keeping::DigestsAbove(limit) = keeping
             && !store.content.lacks_more_than(self.op, limit, &cache)?
         {
             return Ok(None);

@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::blob::{self, Stopped};
 use crate::caches;
+use crate::content_hash::ContentHashes;
 use crate::contents::ContentError;
 use crate::durable::make_private;
 use crate::durable::{self, ClosedFile, StagedFile};
 use crate::error::{PathError, printable};
-use crate::git::{ObjectHasher, ObjectKind};
 use crate::hash::limit::{Limit, Share};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -25,7 +25,7 @@ use crate::removal::Remover;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 use crate::tree::ContentId;
-use crate::worktree::read::{Content, ContentSink, SinkError};
+use crate::worktree::read::{self, Content, ContentSink, Hashing as _, SinkError};
 use crate::worktree::shards;
 use crate::worktree::stat_cache::StatCache;
 
@@ -52,7 +52,8 @@ impl ContentStore {
         self.directory.is_dir()
     }
 
-    /// Whether nothing was added or removed since [`ContentStore::vouch`], as far as anybody knows.
+    /// Whether the directories look as they did at [`ContentStore::vouch`]: nothing was added or
+    /// removed since.
     pub(crate) fn is_vouched_for(&self) -> Result<bool, StoreError> {
         let noted = match durable::read(&self.vouched_path(), 4096) {
             Ok(noted) => noted,
@@ -63,8 +64,8 @@ impl ContentStore {
         Ok(noted.is_some_and(|noted| noted == now.as_bytes()))
     }
 
-    /// Notes what is there for the next capture, which relies on nothing that is not noted. Best
-    /// effort.
+    /// Records how the directories look, so that the next capture can rely on the content in them.
+    /// Best effort: without the record the next capture checks again.
     pub(crate) fn vouch(&self, op: &Operation) {
         let path = self.vouched_path();
         let noted = shards::stamp_of(&self.directory)
@@ -87,8 +88,7 @@ impl ContentStore {
         fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file())
     }
 
-    /// Whether there is content of this digest that has this size: a file that was cut short is
-    /// none.
+    /// Whether there is content of this digest and size. A file that was cut short does not count.
     fn contains_all(&self, digest: &[u8; 32], size: u64) -> bool {
         fs::symlink_metadata(self.path(digest)).is_ok_and(|m| m.is_file() && m.len() == size)
     }
@@ -119,7 +119,7 @@ impl ContentStore {
         Ok(false)
     }
 
-    /// How many bytes there are of the content of `id`, which is not read.
+    /// The length of the content of `id` in bytes. The content is not read.
     pub(crate) fn length(&self, id: &ContentId) -> Result<u64, StoreError> {
         let path = self.path(&own(id)?);
         let found = fs::symlink_metadata(&path).map_err(PathError::at("look at", &path))?;
@@ -211,8 +211,8 @@ impl ContentStore {
         Ok(())
     }
 
-    /// Looks at the name of every file, and names those of purged content and those that are no
-    /// content.
+    /// Looks at the name of every file. The answer names files of purged content, and files that
+    /// are not content.
     pub(crate) fn prove_purged(&self, purged: &Purged) -> Result<Proof, StoreError> {
         let mut proof = Proof::default();
         for (path, name, _) in self.files()? {
@@ -227,8 +227,8 @@ impl ContentStore {
         Ok(proof)
     }
 
-    /// The length of content, and what git calls it; `None`: it is not to be had, or git cannot
-    /// have it.
+    /// The length of content, and its id as a blob of git's. `None`: it is missing or damaged, or
+    /// git gives no id to it.
     pub(crate) fn other_id(
         &self,
         op: &Operation,
@@ -240,9 +240,10 @@ impl ContentStore {
         let Ok(meta) = fs::symlink_metadata(self.path(&digest)) else {
             return Ok(None);
         };
-        let mut hasher = GitHasher(ObjectHasher::new(ObjectKind::Blob, meta.len()));
+        let like = ContentId::Sha1([0; 20]);
+        let mut hasher = Hashed(ContentHashes.hasher(&like, meta.len()));
         match self.write_to(op, id, &mut hasher) {
-            Ok(bytes) => Ok(hasher.0.finish().ok().map(|id| (bytes, id.into()))),
+            Ok(bytes) => Ok(hasher.0.finish().map(|id| (bytes, id))),
             Err(ContentError::Store(StoreError::Corrupt { .. })) => Ok(None),
             Err(ContentError::Store(error)) => Err(error),
             Err(ContentError::Sink(_)) => unreachable!("a hasher takes every byte"),
@@ -282,10 +283,10 @@ impl ContentStore {
     }
 }
 
-/// Makes git's id of what is written.
-struct GitHasher(ObjectHasher);
+/// Makes the id of what is written.
+struct Hashed(Box<dyn read::Hasher>);
 
-impl Write for GitHasher {
+impl Write for Hashed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
@@ -301,8 +302,8 @@ fn digest_of(name: &str) -> Option<ContentId> {
     blob::digest_of(name).map(ContentId::Blake3)
 }
 
-/// Where a thread reads to, kept between files: to make it anew costs as much as to hash a small
-/// one.
+/// The buffer that a thread reads into. It is reused, because allocating one costs as much as
+/// hashing a small file.
 struct Piece(Vec<u8>);
 
 thread_local! {
@@ -310,7 +311,7 @@ thread_local! {
 }
 
 impl Piece {
-    /// All but a few files fit in one piece, and the rest is hashed at full speed.
+    /// Nearly every file fits in one piece, and larger files are hashed at full speed.
     const BYTES: usize = 128 * 1024;
 
     fn take() -> Self {
@@ -326,21 +327,21 @@ impl Drop for Piece {
     }
 }
 
-/// From so many bytes on it is tried whether a file can share its blocks with what is kept of it.
-/// To write fewer costs no more than to ask.
+/// From this size in bytes on, a file is stored by sharing its blocks where the file system can do
+/// that. For smaller files, writing is as cheap as the attempt.
 const MIN_BYTES_TO_SHARE: u64 = 64 << 10;
 
 /// Hashes what a walk reads, and keeps the content if that was asked for.
 pub(crate) struct HashSink<'a> {
     op: Operation,
     store: Option<&'a ContentStore>,
-    /// How much may be kept that the store has not.
+    /// How much new content may be stored.
     limit: Option<&'a Limit>,
     /// Whether the file system has been found unable to share blocks.
     cannot_share: AtomicBool,
     /// What is hashed and never kept.
     purged: &'a Purged,
-    /// Whether what the store has already is kept again: it may be damaged.
+    /// Whether content is stored again although the store has it, because that may be damaged.
     is_anew: bool,
     staged: Mutex<Staged>,
 }
@@ -363,13 +364,13 @@ impl Drop for Staged {
     }
 }
 
-/// Content that has its name, and that no snapshot needs as yet: dropping it takes it back, as far
-/// as that can be done. What stays is in nobody's way, and goes with the next collection.
+/// Content that has its name, and that no snapshot needs yet. Dropping this removes it. What cannot
+/// be removed does no harm, and the next collection removes it.
 #[derive(Debug)]
 #[must_use = "dropping it takes the content back"]
 pub(crate) struct Arrived {
     op: Operation,
-    /// Those that had no name before: what was there is needed by somebody else.
+    /// The files that are new. Content that was there before may be needed by another snapshot.
     files: Vec<PathBuf>,
     is_some: bool,
     /// Who removes it; `None`: whoever drops it.
@@ -382,7 +383,7 @@ impl Arrived {
         !self.is_some
     }
 
-    /// Something needs it.
+    /// Keeps it: a snapshot needs it now.
     pub(crate) fn keep(mut self) {
         self.files.clear();
     }
@@ -401,12 +402,12 @@ impl Drop for Arrived {
     }
 }
 
-/// Removes content that nobody needs, as far as that can be done.
+/// Removes content that no snapshot needs. Best effort.
 fn take_back(op: &Operation, files: &[PathBuf]) {
     for file in files {
         let _ = durable::remove_file(op, file);
         if let Some(directory) = file.parent() {
-            // It goes when it is empty.
+            // Only an empty directory is removed.
             let _ = fs::remove_dir(directory);
         }
     }
@@ -439,13 +440,13 @@ impl<'a> HashSink<'a> {
         }
     }
 
-    /// As soon as more than this would be kept anew, the sink fails, and has passed the limit.
+    /// The sink fails, and the limit is passed, as soon as more new content would be stored.
     pub(crate) fn limited_to(mut self, limit: Option<&'a Limit>) -> Self {
         self.limit = limit;
         self
     }
 
-    /// What is not kept in the end is removed by `remover`.
+    /// `remover` removes the content that is not kept in the end.
     pub(crate) fn removed_by(mut self, remover: Remover) -> Self {
         let staged = self.staged.get_mut();
         staged.unwrap_or_else(PoisonError::into_inner).remover = Some(remover);
@@ -468,14 +469,14 @@ impl<'a> HashSink<'a> {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
         arrived.remover = staged.remover.clone();
-        // Before the renames: a name must never point at bytes that a power cut can take.
+        // Before the renames, so that after a power cut each name has its bytes.
         if staged.files.len() <= MAX_SINGLE_SYNCS {
             staged.files.iter().try_for_each(|(file, _)| file.sync())?;
         } else {
             durable::sync_file_system(&self.op, &store.directory)?;
         }
         let mut directories = HashSet::new();
-        // What is left when one of them fails goes with the others.
+        // If one fails, the rest is removed when `staged` is dropped.
         while let Some((staged, digest)) = staged.files.pop() {
             // Read back before it has its name.
             match store.read(&self.op, staged.path(), &digest, &mut io::sink()) {
@@ -505,7 +506,7 @@ impl<'a> HashSink<'a> {
         Ok(arrived)
     }
 
-    /// The id of `content`, of which nothing is kept; `None`: it has not `size` bytes.
+    /// The id of `content`, which is not stored. `None`: it does not have `size` bytes.
     fn hash(&self, size: u64, content: &mut dyn Content) -> Result<Option<ContentId>, SinkError> {
         let id = hashed(size, |piece, at| {
             // What is only hashed is not asked for an end: a file that grew has another `stat`
@@ -518,7 +519,8 @@ impl<'a> HashSink<'a> {
         Ok(id?.map(ContentId::Blake3))
     }
 
-    /// Takes content for which there is share; it has `size` bytes, or nothing of it is kept.
+    /// Stores content for which there is a share of the limit. `None`, and nothing is stored: it
+    /// does not have `size` bytes.
     fn take(
         &self,
         size: u64,
@@ -568,7 +570,8 @@ impl<'a> HashSink<'a> {
         Ok(shares)
     }
 
-    /// Content for which there is no share: it must be there already, or else the limit is passed.
+    /// Handles content for which no share of the limit is left: if the store does not have it yet,
+    /// the limit is passed.
     fn take_known(
         &self,
         limit: &Limit,
@@ -607,7 +610,7 @@ impl<'a> HashSink<'a> {
     }
 }
 
-/// Copies `content` into `staged`; the digest of it. `None`: it has not `size` bytes.
+/// Copies `content` into `staged` and returns its digest. `None`: it does not have `size` bytes.
 fn copy(
     size: u64,
     content: &mut dyn Content,
@@ -621,7 +624,7 @@ fn copy(
     })
 }
 
-/// The digest of a copy that the file system has made. `None`: it has not `size` bytes.
+/// The digest of a copy that the file system made. `None`: it does not have `size` bytes.
 fn digest_of_copy(
     op: &Operation,
     staged: &StagedFile,
@@ -734,7 +737,7 @@ impl ContentSink for HashSink<'_> {
     }
 }
 
-/// The digest of an id that this backend gave.
+/// The digest in an id of this backend.
 fn own(id: &ContentId) -> Result<[u8; 32], StoreError> {
     digest(id).ok_or_else(|| StoreError::corrupt(id.to_string(), "it is no id of this backend"))
 }

@@ -757,6 +757,22 @@ mod tests {
     }
 
     #[test]
+    fn nothing_here_imports_what_is_gits() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/hash");
+        let mut read = 0;
+        for entry in walkdir::WalkDir::new(folder) {
+            let entry = entry.unwrap();
+            if entry.file_type().is_file() {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                let imports = text.contains(concat!("crate::", "git"));
+                assert!(!imports, "{}", entry.path().display());
+                read += 1;
+            }
+        }
+        assert!(read > 10, "{read}");
+    }
+
+    #[test]
     fn a_reference_is_right_whether_it_was_known_from_the_last_capture_or_not() {
         let stage = Stage::new();
         let tree = stage.tree();

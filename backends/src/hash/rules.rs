@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::SnapshotOptions;
 use crate::coverage::OmissionReason;
-use crate::git::tree_object;
+use crate::dot_git::is_dot_git;
 use crate::host_rules::HostRules;
 use crate::path::RelPath;
 use crate::record::Record;
@@ -100,7 +100,7 @@ impl Rules for HashRules {
         match (name == b".git", is_directory) {
             (true, true) => Some(OmissionReason::Excluded),
             (true, false) => Some(OmissionReason::GitDir),
-            (false, _) => tree_object::is_dot_git(name).then_some(OmissionReason::Unrepresentable),
+            (false, _) => is_dot_git(name).then_some(OmissionReason::Unrepresentable),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::coverage::{Omission, OmissionReason};
-use crate::git::tree_object;
+use crate::dot_git::is_dot_git;
 use crate::path::RelPath;
 use crate::restore::RestorePlan;
 use crate::restore::merge::Merge;
@@ -198,7 +198,7 @@ fn check(question: &Question<'_>) -> Result<(), PlanError> {
             return Err(PlanError::Repeated { path: path.clone() });
         }
         before = Some(path);
-        if path.is_root() || path.names().any(tree_object::is_dot_git) {
+        if path.is_root() || path.names().any(is_dot_git) {
             return Err(PlanError::GitAlias { path: path.clone() });
         }
         // Names such as `a-b` sort between `a` and `a/b`, so the parents are looked up as well.
@@ -210,7 +210,7 @@ fn check(question: &Question<'_>) -> Result<(), PlanError> {
         entry_above = Some(path);
     }
     for path in question.goal.empty_directories {
-        if path.names().any(tree_object::is_dot_git) {
+        if path.names().any(is_dot_git) {
             return Err(PlanError::GitAlias { path: path.clone() });
         }
     }

@@ -9,20 +9,21 @@ use crate::snapshot_error::SnapshotError;
 use crate::worktree::memory::Closing;
 use crate::worktree::stat_cache::EntryStat;
 
-/// From so many files on the cache is written while the manifest is: for fewer a thread is not
-/// worth its while.
+/// From this number of files on, a second thread is started: it encodes the manifest while it is
+/// hashed, and writes the cache while the manifest is written. For fewer files it costs more than
+/// it saves.
 pub(in crate::hash) const MIN_FILES_TO_WRITE_ASIDE: u64 = 5_000;
 
-/// What a manifest is called, and what is known of its file.
+/// The name of a manifest, and what is known of its file.
 pub(super) struct Built {
     pub(super) reference: String,
     pub(super) proof: Option<EntryStat>,
-    /// The bytes of it, where they were made on the way.
+    /// Its bytes, if they were encoded together with its digest.
     pub(super) encoded: Option<Result<Vec<u8>, TooLong>>,
 }
 
-/// Names the manifest. What is new has most likely a manifest that is new, so its bytes are made
-/// beside its digest if it is going to be written.
+/// Computes the name of the manifest. If it is going to be written, it is encoded at the same time:
+/// a changed workspace nearly always has a manifest that the store lacks.
 pub(super) fn build<'a>(
     closing: &Closing,
     listing: &impl Deref<Target = Listing<'a>>,

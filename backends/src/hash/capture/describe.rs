@@ -1,4 +1,4 @@
-//! What a capture says of what it found.
+//! The record of a snapshot of the hash backend.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ impl Setting<'_> {
             &mut seen.walked,
         )?;
         snapshot.reference = reference;
-        let has_content = self.way.has_content();
+        let has_content = self.keeping.has_content();
         let reason = self.request.instead_of_git;
         let warning = reason.map(|reason| format!("captured with the hash backend: {reason}"));
         snapshot.metadata.warnings.extend(warning);

@@ -1,4 +1,4 @@
-//! What a capture starts from: what the last one of its kind saw.
+//! What a capture starts from: what the last capture of the same kind saw.
 
 use super::{Publish, Setting};
 use crate::bulk::Bulk;
@@ -17,9 +17,9 @@ pub(super) struct Seed {
 }
 
 impl Setting<'_> {
-    /// Takes what the last capture saw, unless the content that it relies on may be gone.
+    /// Loads what the last capture saw, unless content that it relies on may have been removed.
     pub(super) fn seed(&self) -> Result<Seed, SnapshotError> {
-        let is_vouched_for = !self.way.has_content() || self.check_cache()?;
+        let is_vouched_for = !self.keeping.has_content() || self.check_cache()?;
         let workspace = self.request.workspace;
         let usage = match self.request.publish {
             Publish::Yes => Use::Takes,
@@ -28,7 +28,7 @@ impl Setting<'_> {
         let base = workspace.memory().base(
             workspace.store_path(),
             self.root.identity(),
-            self.way.cache_file(),
+            self.keeping.cache_file(),
             usage,
         );
         let base = Bulk::new(self.request.op, base);
@@ -40,8 +40,8 @@ impl Setting<'_> {
         })
     }
 
-    /// Whether the cache of captures with content can be relied on. If not, it goes: it vouches for
-    /// content that may be gone.
+    /// Whether the cache of captures with content can be relied on. If not, it is removed, because
+    /// its entries may name content that the store lost.
     fn check_cache(&self) -> Result<bool, StoreError> {
         let is_vouched_for = self.store.content.is_vouched_for()?;
         let store_path = self.request.workspace.store_path();

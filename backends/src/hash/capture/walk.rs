@@ -1,4 +1,4 @@
-//! Looking at the workspace, and reading what the cache does not know.
+//! Walking the workspace, and reading files that the cache does not know.
 
 use super::Setting;
 use super::seed::Seed;
@@ -18,7 +18,7 @@ pub(super) struct WalkResult {
 }
 
 impl Setting<'_> {
-    /// Walks the workspace. What is read goes through the sink, which keeps it if that is wanted.
+    /// Walks the workspace. Content that is read goes to the sink, which keeps it if required.
     pub(super) fn walk(&self, seed: Seed) -> Result<WalkResult, SnapshotError> {
         let (op, options) = (self.request.op, self.request.options);
         let base = seed.base;

@@ -5,22 +5,23 @@ use crate::caches::{CONTENT_STAT_CACHE, HASH_STAT_CACHE};
 use crate::hash::limit::Limit;
 use crate::retain::RetainContent;
 
+/// What an attempt to capture keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Digests alone.
+pub(super) enum Keeping {
+    /// Digests only.
     Digests,
-    /// Digests alone, unless no more than so many bytes of content would be new.
+    /// Digests only. The attempt fails if at most so many bytes of content would be new.
     DigestsAbove(u64),
     /// Content.
     Content,
-    /// Content, unless more than so many bytes of it are new.
+    /// Content. The attempt fails if more than so many bytes of it are new.
     ContentUpTo(u64),
 }
 
-impl Way {
-    /// The ways to try in their order; the last has no condition. `is_above_limit`: the last
-    /// capture had more content than the limit that is asked for.
-    pub(super) fn to_try(
+impl Keeping {
+    /// What to attempt, in this order; the last cannot fail. `is_above_limit` says whether the last
+    /// capture had more new content than its limit.
+    pub(super) fn attempts(
         retain: RetainContent,
         publish: Publish,
         is_above_limit: impl FnOnce() -> bool,
@@ -28,9 +29,9 @@ impl Way {
         match retain {
             RetainContent::Never => vec![Self::Digests],
             RetainContent::Always => vec![Self::Content],
-            // Nothing is written, be it content or not.
+            // Nothing is written, so a limit of what is written does not apply.
             RetainContent::UpTo(_) if publish == Publish::No => vec![Self::Content],
-            // So that what is far too much is not written and removed again by every capture.
+            // Otherwise each capture would write far too much content and remove it again.
             RetainContent::UpTo(limit) if is_above_limit() => vec![
                 Self::DigestsAbove(limit),
                 Self::ContentUpTo(limit),
@@ -52,8 +53,8 @@ impl Way {
         }
     }
 
-    /// A cache that vouches for a digest says nothing about its content, so captures that keep
-    /// content trust only a cache of their own kind.
+    /// The stat cache that the attempt uses. A cache entry proves a digest and not that the content
+    /// is stored, so captures that keep content use a cache of their own.
     pub(super) fn cache_file(self) -> &'static str {
         match self.has_content() {
             true => CONTENT_STAT_CACHE,
