@@ -77,7 +77,8 @@ pub trait Backend: Send + Sync {
     ) -> Result<Snapshot, SnapshotError>;
 
     /// Opens a snapshot that the store of `workspace` holds: [`StoreError::UnknownSnapshot`] if it
-    /// has none of that id.
+    /// has none of that id, be it that the whole store is gone, or that the snapshot is of another
+    /// workspace.
     fn open<'a>(
         &'a self,
         op: &Operation,

@@ -38,7 +38,7 @@ use walkdir::WalkDir;
 use crate::{
     Backend, Diff, DiffOptions, ErrorKind, Interrupt, Label, LockedWorkspace, OmissionReason,
     Operation, Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome,
-    Snapshot, SnapshotOptions, StateDir, Workspace,
+    Snapshot, SnapshotOptions, StateDir, StoreError, Workspace,
 };
 
 /// Declares a module of this name with one test for each promise, each over a workspace of its own,
@@ -78,6 +78,7 @@ macro_rules! backend_contract {
             a_snapshot_taken_by_one_instance_is_read_by_another
             recovery_with_nothing_to_do_does_nothing
             two_workspaces_know_nothing_of_each_other
+            a_snapshot_of_another_workspace_cannot_be_opened
             of_two_who_want_the_lock_one_is_told_who_has_it
         }
     };
@@ -1026,6 +1027,29 @@ pub fn two_workspaces_know_nothing_of_each_other(test: &mut TestBackend) {
         .unwrap_err();
     assert!(!error.touched(), "{error}");
     assert_eq!(state_of(other.disk_path()).len(), 0);
+}
+
+pub fn a_snapshot_of_another_workspace_cannot_be_opened(test: &mut TestBackend) {
+    let other = test.directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let snapshot = test.snapshot();
+    let other = Workspace::open(other, test.workspace().state()).unwrap();
+    let is_unknown = |workspace: &Workspace| {
+        let opened = test
+            .backend
+            .open(&Operation::unbounded(), workspace, &snapshot);
+        matches!(opened, Err(StoreError::UnknownSnapshot { id }) if id == snapshot.id)
+    };
+    assert!(!is_unknown(test.workspace()));
+    assert!(is_unknown(&other), "there is no store of it");
+    let other = other.lock(&Operation::unbounded(), LOCK_TIMEOUT).unwrap();
+    // It has a store from then on, if the backend takes a directory like this one.
+    let _ = test.backend.snapshot(
+        &Operation::unbounded(),
+        &other,
+        &test.options(Label::MANUAL),
+    );
+    assert!(is_unknown(&other));
 }
 
 pub fn of_two_who_want_the_lock_one_is_told_who_has_it(test: &mut TestBackend) {

@@ -38,5 +38,6 @@ backend_contract! {
     a_snapshot_taken_by_one_instance_is_read_by_another
     recovery_with_nothing_to_do_does_nothing
     two_workspaces_know_nothing_of_each_other
+    a_snapshot_of_another_workspace_cannot_be_opened
     of_two_who_want_the_lock_one_is_told_who_has_it
 }

@@ -682,6 +682,22 @@ fn a_patch_that_no_backend_can_make_is_an_error_and_says_why() {
     }
 }
 
+#[test]
+fn now_is_looked_at_by_the_rules_of_a_snapshot_of_another_workspace() {
+    let mut ws = TestWorkspace::plain();
+    ws.write("notes", "one\n");
+    let snapshot = ws.snapshot_with(["--ignore-path", "logs"]);
+    std::fs::create_dir(ws.base().join("beside")).unwrap();
+    ws.set_root("beside");
+    ws.write("notes", "two\n");
+    ws.write("logs/today", "a log\n");
+    let diff = ws.json(["diff", snapshot.id(), "now"]);
+    assert_eq!(json::names(&diff["changed_paths"]), ["notes"], "{diff}");
+    // Nothing else of that one is known here.
+    let refused = ws.try_json(["why", "notes", "--snapshot", snapshot.id()]);
+    assert_ne!(refused.code, 0, "{refused}");
+}
+
 // `diff SNAP` went by its own defaults: what the snapshot had left out came up as new
 #[test]
 fn now_is_looked_at_by_the_rules_that_are_stored_with_the_snapshot() {

@@ -747,7 +747,7 @@ impl Backend for GitBackend {
         Ok(Box::new(Stored {
             backend: self,
             workspace,
-            record: existing_store(workspace)?.record(op, &snapshot.id)?,
+            record: self.record(op, workspace, &snapshot.id)?,
         }))
     }
 

@@ -445,12 +445,10 @@ impl Backend for HashBackend {
         workspace: &'a Workspace,
         snapshot: &Snapshot,
     ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
-        // A comparison with one of another workspace goes by its rules.
-        let store = HashStore::holding(workspace, &snapshot.id)?;
         Ok(Box::new(Stored {
             backend: self,
             workspace,
-            record: store.record(&snapshot.id)?,
+            record: HashStore::of(workspace).record(&snapshot.id)?,
         }))
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stillframe_backends::{
     Backend, BackendKind, CaptureRules, CopyOutcome, ErrorKind, Label, LockedWorkspace,
     RepositoryRestore, RestoreGoal, RestoreOptions, RestorePlan, Snapshot, SnapshotOptions,
+    Workspace,
 };
 
 use crate::actors::core::Core;
@@ -509,7 +510,7 @@ async fn diff(
                         .read_blocking_with(|store| {
                             snapshot_name::find_for_diff(store, &text, &workspace)
                         })
-                        .map(|row| Some(row.snapshot)),
+                        .map(Some),
                 };
                 let [from, to] = ends;
                 Ok::<_, Error>((find(from)?, find(to)?))
@@ -520,7 +521,7 @@ async fn diff(
     let op = cancel.operation();
     let options = request.options;
     if let (Some(from), Some(to)) = &stored {
-        let (from, to) = (from.clone(), to.clone());
+        let (from, to) = (from.snapshot.clone(), to.snapshot.clone());
         let compared = core
             .parts
             .blocking
@@ -530,7 +531,8 @@ async fn diff(
         return Ok(DiffOutcome { diff, patch });
     }
     let (from, to) = stored;
-    let kind: Option<BackendKind> = from.as_ref().or(to.as_ref()).map(|s| s.backend);
+    let other = from.as_ref().or(to.as_ref());
+    let kind: Option<BackendKind> = other.map(|row| row.snapshot.backend);
     let lock_timeout = parts.settings.lock_timeout;
     let now_workspace = workspace.clone();
     let what = "a comparison";
@@ -548,7 +550,13 @@ async fn diff(
             let label = Label::new(NOW);
             let mut capture = opened.snapshot_options(&parts, label, &session_id, None);
             if let Some(other) = from.as_ref().or(to.as_ref()) {
-                let other = backend.open(&op.to_its_end(), locked, other)?;
+                // It may be of another workspace.
+                let kept = Workspace::kept(&other.workspace_id, &parts.state_dir);
+                let workspace = match &kept {
+                    Some(workspace) if other.workspace_id != locked.id() => workspace,
+                    _ => locked,
+                };
+                let other = backend.open(&op.to_its_end(), workspace, &other.snapshot)?;
                 as_captured(&mut capture, other.rules());
             }
             if let Some(bytes) = request.max_untracked_file_bytes {
@@ -559,8 +567,8 @@ async fn diff(
                 &op,
                 &parts,
                 &now_workspace,
-                from.as_ref().unwrap_or(&now),
-                to.as_ref().unwrap_or(&now),
+                from.as_ref().map_or(&now, |row| &row.snapshot),
+                to.as_ref().map_or(&now, |row| &row.snapshot),
                 &options,
             );
             // It has served whatever became of the comparison, whose error is the one to tell.
