@@ -111,7 +111,7 @@ impl FileStore {
         };
         if !is_made {
             let format = store.stage(FORMAT.as_bytes())?;
-            format.0.rename_in(&store.root, FORMAT_FILE)?;
+            format.rename_in(&store.root, FORMAT_FILE)?;
             store.root.sync()?;
         }
         Ok(store)
@@ -259,7 +259,7 @@ impl FileStore {
         key: &ArtifactKey,
         content: &mut dyn Read,
         options: &PutOptions,
-    ) -> Result<(ArtifactMeta, Synced), PutError> {
+    ) -> Result<(ArtifactMeta, StagedFile), PutError> {
         let staged = StagedFile::create_in(&self.staging)?;
         let mut end = 0;
         let meta = read_content(key, content, options, |piece| {
@@ -267,14 +267,16 @@ impl FileStore {
             end += piece.len() as u64;
             Ok(())
         })?;
-        Ok((meta, Synced::of(staged)?))
+        sync(&staged)?;
+        Ok((meta, staged))
     }
 
     /// A file of these bytes that survive a power cut, and have no name yet.
-    fn stage(&self, bytes: &[u8]) -> Result<Synced, PathError> {
+    fn stage(&self, bytes: &[u8]) -> Result<StagedFile, PathError> {
         let staged = StagedFile::create_in(&self.staging)?;
         staged.write_at(bytes, 0)?;
-        Synced::of(staged)
+        sync(&staged)?;
+        Ok(staged)
     }
 
     /// Gives the staged files their names: the content, then the record that leads to it.
@@ -282,19 +284,19 @@ impl FileStore {
         &self,
         lock: &LockFile,
         meta: &ArtifactMeta,
-        blob: Synced,
-        record: Synced,
+        blob: StagedFile,
+        record: StagedFile,
     ) -> Result<(), PutError> {
         let key = meta.key.hash();
         let previous = self.record(key)?;
         let records = self.keys.make_subdirectory(&shard_of(key))?;
         if seeded_bug!("artifact-named-before-content") {
-            record.0.rename_in(&records, &record_name(key))?;
+            record.rename_in(&records, &record_name(key))?;
             return Ok(self.publish_blob(meta.blake3, key, blob)?);
         }
         let published = self
             .publish_blob(meta.blake3, key, blob)
-            .and_then(|()| record.0.rename_in(&records, &record_name(key)));
+            .and_then(|()| record.rename_in(&records, &record_name(key)));
         if let Err(e) = published {
             // Nothing leads there. If this fails as well, the collector does it.
             let _ = self.release(lock, meta.blake3);
@@ -314,11 +316,11 @@ impl FileStore {
         Ok(())
     }
 
-    fn publish_blob(&self, digest: Digest, key: Digest, blob: Synced) -> Result<(), PathError> {
+    fn publish_blob(&self, digest: Digest, key: Digest, blob: StagedFile) -> Result<(), PathError> {
         let shard = self.blobs.make_subdirectory(&shard_of(digest))?;
         shard.touch(&BlobName::Claim { digest, key }.to_string())?;
         // Also over a blob that is there: it may be damaged, or not yet synced.
-        blob.0.rename_in(&shard, &digest.to_string())?;
+        blob.rename_in(&shard, &digest.to_string())?;
         shard.sync()
     }
 
@@ -514,15 +516,11 @@ fn open_root(op: &Operation, path: &Path) -> Result<Directory, OpenError> {
         .map_err(PathError::at("open the directory", path))?)
 }
 
-/// A staged file whose bytes survive a power cut. Nothing else gets a name.
-struct Synced(StagedFile);
-
-impl Synced {
-    fn of(staged: StagedFile) -> Result<Self, PathError> {
-        if !seeded_bug!("artifact-not-synced") {
-            staged.sync()?;
-        }
-        Ok(Self(staged))
+/// Makes the bytes of a staged file survive a power cut.
+fn sync(staged: &StagedFile) -> Result<(), PathError> {
+    match seeded_bug!("artifact-not-synced") {
+        true => Ok(()),
+        false => staged.sync(),
     }
 }
 

@@ -163,7 +163,8 @@ pub trait Backend: Send + Sync {
     ) -> Result<Why, SnapshotError>;
 
     /// Proves of each of `snapshots` that everything it needs is in the store and right, and lists
-    /// what is not. The answers are in their order; what they share need be read only once.
+    /// what is not. There is exactly one answer for each, in their order; what they share need be
+    /// read only once.
     fn verify(
         &self,
         op: &Operation,

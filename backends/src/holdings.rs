@@ -1,5 +1,6 @@
 //! What a store has: a list of its snapshots, and a summary of them.
 
+use crate::error::chain;
 use crate::problem::Problem;
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::store_error::StoreError;
@@ -64,8 +65,9 @@ pub struct Unreadable {
     /// Why it cannot be read.
     pub problem: Problem,
     /// Nothing is known to be wrong with it, so that it is to be left alone: it is of a newer
-    /// version of this program, or the disk did not give it.
-    pub stays: bool,
+    /// version of this program, or the disk did not give it. The problem then has the kind of what
+    /// the disk said.
+    pub leave_alone: bool,
 }
 
 impl Unreadable {
@@ -76,12 +78,26 @@ impl Unreadable {
             name,
             id: None,
             problem,
-            stays: false,
+            leave_alone: false,
         }
     }
 
-    /// Whether that which reading ended with this error for is to be left alone.
-    pub(crate) fn is_to_stay(error: &StoreError) -> bool {
-        !matches!(error, StoreError::Corrupt { .. })
+    /// One that could not be read because of this `error`, which is a problem of `what`.
+    pub(crate) fn because(
+        name: String,
+        id: Option<SnapshotId>,
+        what: String,
+        error: &StoreError,
+    ) -> Self {
+        let problem = Problem::new(what, chain(error));
+        Self {
+            name,
+            id,
+            problem: match error {
+                StoreError::Io(_) => problem.of_kind(error.kind()),
+                _ => problem,
+            },
+            leave_alone: !matches!(error, StoreError::Corrupt { .. }),
+        }
     }
 }

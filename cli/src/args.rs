@@ -816,7 +816,7 @@ pub(crate) struct GcArgs {
     pub(crate) max_bytes: Option<u64>,
 
     /// Forget every snapshot that "verify" says cannot be restored, and what it cannot read, the
-    /// newest too.
+    /// newest too. What the disk did not give, or a newer version wrote, is left alone.
     #[arg(long)]
     pub(crate) forget_damaged: bool,
 

@@ -147,7 +147,7 @@ pub(crate) fn refs(bytes: &[u8]) {
         for found in refs.snapshots().unwrap_or_default() {
             assert!(super::refs::is_of_snapshot(&found.name), "{found:?}");
         }
-        let broken = refs.broken().map_err(|error| error.kind());
+        let broken = refs.found().map_err(|error| error.kind());
         assert!(
             matches!(broken, Ok(_) | Err(ErrorKind::Corrupt)),
             "{broken:?}"

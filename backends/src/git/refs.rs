@@ -108,10 +108,20 @@ impl Refs {
 
     /// All snapshots and guards, in the order in which they were published.
     ///
-    /// Those that name nothing hide no other: they are in [`Refs::broken`].
+    /// Those that name nothing hide no other: they are the second part of
+    /// [`Refs::found`].
     pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotRef>, StoreError> {
-        let packed = self.packed()?.refs.into_iter();
+        Ok(self.found()?.0)
+    }
+
+    /// As [`Refs::snapshots`], and the refs of snapshots that name nothing, by name. Each file is
+    /// read once.
+    pub(crate) fn found(&self) -> Result<(Vec<SnapshotRef>, Vec<BrokenRef>), StoreError> {
+        let packed = self.packed()?;
+        let mut broken = Vec::new();
         let mut refs: BTreeMap<_, _> = packed
+            .refs
+            .into_iter()
             .filter_map(|(name, commit)| {
                 let seq = seq_of(&name)?;
                 Some((name.clone(), SnapshotRef { name, seq, commit }))
@@ -123,32 +133,22 @@ impl Refs {
                     refs.insert(name.clone(), SnapshotRef { name, seq, commit });
                 }
                 // One that was packed before counts no more: this is what came after it.
-                Err(StoreError::Corrupt { .. }) => drop(refs.remove(&name)),
+                Err(StoreError::Corrupt { detail, .. }) => {
+                    refs.remove(&name);
+                    broken.push(BrokenRef { name, detail });
+                }
                 Ok(None) => {}
                 Err(error) => return Err(error),
             }
         }
         let mut refs: Vec<_> = refs.into_values().collect();
         refs.sort_by(|a, b| (a.seq, &a.name).cmp(&(b.seq, &b.name)));
-        Ok(refs)
-    }
-
-    /// The refs of snapshots that name nothing, by name.
-    pub(crate) fn broken(&self) -> Result<Vec<BrokenRef>, StoreError> {
-        let mut broken = Vec::new();
-        for (_, name) in self.loose_below(&Namespace::ALL.map(|n| n.directory().to_owned()))? {
-            match self.read(&name) {
-                Err(StoreError::Corrupt { detail, .. }) => broken.push(BrokenRef { name, detail }),
-                Ok(_) => {}
-                Err(error) => return Err(error),
-            }
-        }
         broken.sort_by(|a, b| a.name.cmp(&b.name));
-        broken.extend(self.packed()?.detail.map(|detail| BrokenRef {
+        broken.extend(packed.detail.map(|detail| BrokenRef {
             name: PACKED.to_owned(),
             detail,
         }));
-        Ok(broken)
+        Ok((refs, broken))
     }
 
     /// The one that was published last.
@@ -745,7 +745,7 @@ mod tests {
         let next = create(&refs, Namespace::Snapshots, &owner, commit).unwrap();
         assert_eq!(next.seq, 8, "a name that is taken is taken");
         assert_eq!(refs.snapshots().unwrap(), [next]);
-        let broken = refs.broken().unwrap();
+        let broken = refs.found().unwrap().1;
         assert_eq!(broken.len(), 1);
         assert_eq!(broken[0].name, "refs/snapshots/s/r/7");
         let error = refs.all().unwrap_err();
@@ -755,7 +755,7 @@ mod tests {
         );
         refs.remove(&Operation::unbounded(), &[broken[0].name.clone()])
             .unwrap();
-        assert_eq!(refs.broken().unwrap(), []);
+        assert_eq!(refs.found().unwrap().1, []);
     }
 
     #[test]
@@ -771,7 +771,7 @@ mod tests {
         fs::write(&path, format!("{text}nonsense\n")).unwrap();
         let all = refs.snapshots().unwrap();
         assert_eq!(all.len(), 2);
-        assert_eq!(refs.broken().unwrap()[0].name, "packed-refs");
+        assert_eq!(refs.found().unwrap().1[0].name, "packed-refs");
         assert!(refs.all().is_err());
         let one = [all[0].name.clone()];
         assert!(
@@ -780,7 +780,7 @@ mod tests {
         );
         refs.remove(&Operation::unbounded(), &["packed-refs".to_owned()])
             .unwrap();
-        assert_eq!(refs.broken().unwrap(), []);
+        assert_eq!(refs.found().unwrap().1, []);
         refs.remove(&Operation::unbounded(), &one).unwrap();
         assert_eq!(refs.snapshots().unwrap(), all[1..]);
         repository.git(&["fsck", "--strict"]);

@@ -50,7 +50,7 @@ use crate::caches::SHORTCUTS;
 use crate::contents::ContentError;
 use crate::durable::make_private;
 use crate::durable::{self, StagedFile};
-use crate::error::{PathError, chain, printable};
+use crate::error::{PathError, printable};
 use crate::holdings::{Holdings, Listing, Unreadable};
 use crate::identity::Identity;
 use crate::operation::Operation;
@@ -707,31 +707,30 @@ impl Store {
 
     /// What there is as a snapshot, oldest first, whether it can be read or not.
     pub(crate) fn list(&self, op: &Operation) -> Result<Listing, StoreError> {
-        let broken = self.refs.broken()?.into_iter();
-        let mut unreadable: Vec<(String, String, bool)> = broken
-            .map(|broken| (broken.name, broken.detail, false))
-            .collect();
-        let mut snapshots = Vec::new();
-        for (found, record) in self.scan(op)? {
-            match record {
-                Ok(record) => snapshots.push(record.snapshot),
+        let (refs, broken) = self.refs.found()?;
+        let mut listing = Listing::default();
+        let broken = broken.into_iter().map(|broken| {
+            let problem = Problem::new(broken.name.clone(), broken.detail);
+            Unreadable::new(broken.name, problem)
+        });
+        listing.unreadable.extend(broken);
+        for found in refs {
+            match self.record_at(op, &found) {
+                Ok(record) => listing.snapshots.push(record.snapshot),
                 Err(error @ StoreError::Interrupted(_)) => return Err(error),
                 Err(error) => {
-                    let stays = Unreadable::is_to_stay(&error);
-                    unreadable.push((found.name, chain(&error), stays));
+                    let (name, what) = (found.name.clone(), found.name);
+                    let found = Unreadable::because(name, None, what, &error);
+                    listing.unreadable.push(found);
                 }
             }
         }
-        let mut listing = Listing::new(snapshots);
-        if !unreadable.is_empty() {
-            let mut ids = self.ids_by_name()?;
-            let named = |(name, detail, stays): (String, String, bool)| Unreadable {
-                id: ids.remove(&name),
-                problem: Problem::new(name.clone(), detail),
-                name,
-                stays,
-            };
-            listing.unreadable = unreadable.into_iter().map(named).collect();
+        if !listing.unreadable.is_empty() {
+            // Whoever cannot be told their ids is told the rest.
+            let mut ids = self.ids_by_name().unwrap_or_default();
+            for found in &mut listing.unreadable {
+                found.id = ids.remove(&found.name);
+            }
         }
         Ok(listing)
     }

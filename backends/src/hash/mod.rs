@@ -674,6 +674,7 @@ mod tests {
 
     use super::capture::MIN_FILES_TO_WRITE_ASIDE;
     use super::*;
+    use crate::error::ErrorKind;
     use crate::snapshot::Label;
     use crate::workspace::StateDir;
 
@@ -917,14 +918,16 @@ mod tests {
         fs::remove_file(&record).unwrap();
         std::os::unix::fs::symlink(&record, &record).unwrap();
         let backend = HashBackend::default();
-        let listed = |stays| {
+        let listed = |stays: bool| {
             let listing = backend
                 .list(&Operation::unbounded(), &stage.workspace)
                 .unwrap();
             assert_eq!(listing.snapshots, std::slice::from_ref(&second));
             assert_eq!(listing.unreadable.len(), 1);
             assert_eq!(listing.unreadable[0].id.as_ref(), Some(&first.id));
-            assert_eq!(listing.unreadable[0].stays, stays);
+            assert_eq!(listing.unreadable[0].leave_alone, stays);
+            let kind = listing.unreadable[0].problem.kind;
+            assert_eq!(kind, stays.then_some(ErrorKind::Storage));
         };
         listed(true);
         fs::remove_file(&record).unwrap();

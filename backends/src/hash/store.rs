@@ -15,7 +15,7 @@ use crate::contents::ContentError;
 use crate::descriptor;
 use crate::durable;
 use crate::durable::make_private;
-use crate::error::{PathError, chain};
+use crate::error::PathError;
 use crate::hash::content::{self, ContentStore};
 use crate::hash::manifest::Manifest;
 use crate::holdings::{Listing, Unreadable};
@@ -276,14 +276,13 @@ impl HashStore {
                 Err(StoreError::UnknownSnapshot { .. }) => continue,
                 Err(error) => error,
             };
-            listing.unreadable.push(Unreadable {
-                name: id.to_string(),
-                stays: Unreadable::is_to_stay(&error),
-                problem: match error {
-                    StoreError::Corrupt { what, detail } => Problem::new(what, detail),
-                    error => Problem::new(id.to_string(), chain(&error)),
+            let (name, what) = (id.to_string(), id.to_string());
+            listing.unreadable.push(match error {
+                StoreError::Corrupt { what, detail } => Unreadable {
+                    id: Some(id),
+                    ..Unreadable::new(name, Problem::new(what, detail))
                 },
-                id: Some(id),
+                error => Unreadable::because(name, Some(id), what, &error),
             });
         }
         let snapshots = &mut listing.snapshots;

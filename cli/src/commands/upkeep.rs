@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stillframe::backends::{Problem, printable};
 use stillframe::options::GcOptions;
-use stillframe::upkeep::{GcOutcome, SnapshotVerdict, VerifyOutcome};
+use stillframe::upkeep::{GcOutcome, VerifyOutcome};
 use stillframe::{ErrorKind, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, restore};
@@ -51,13 +51,22 @@ fn verified(json: bool, outcome: &VerifyOutcome, state_dir: &Path) -> Reply {
         .failed(way_out)
 }
 
+/// Whether a clean-up gives up what has this problem: nothing is known to be wrong with what the
+/// disk did not give.
+fn is_damage(problem: &Problem) -> bool {
+    problem.kind.is_none_or(|kind| kind == ErrorKind::Corrupt)
+}
+
 /// What can be done about what was found.
 fn way_out(outcome: &VerifyOutcome, state_dir: &Path) -> String {
-    let is_damaged = |s: &SnapshotVerdict| !s.problems.is_empty();
     let is_of_artifacts = |problem: &Problem| problem.what == "artifacts";
     let unusable = outcome.store.iter().find(|p| is_of_artifacts(p));
-    let is_more = outcome.store.iter().any(|p| !is_of_artifacts(p))
-        || outcome.snapshots.iter().any(is_damaged);
+    let is_given_up = |problem: &Problem| !is_of_artifacts(problem) && is_damage(problem);
+    let is_more = outcome.store.iter().any(is_given_up)
+        || outcome
+            .snapshots
+            .iter()
+            .any(|snapshot| snapshot.problems.iter().any(is_damage));
     if outcome.log.is_some() {
         return "the snapshots that are not listed can be restored once the database is moved away, with the files \
                 whose names begin with its own: a new one is made, and finds them; runs and events are lost"
@@ -120,12 +129,17 @@ pub(super) async fn remove(
 /// What a person should know of a clean-up, beside what went.
 fn warnings(outcome: &GcOutcome) -> Vec<String> {
     let damaged = |problem: &Problem| {
-        format!(
-            "{} is damaged ({}), so no content was removed; \"stillframe gc --forget-damaged\" gives up \
-             what cannot be restored",
+        let (what, detail) = (
             output::printable(&problem.what),
-            output::printable(&problem.detail)
-        )
+            output::printable(&problem.detail),
+        );
+        match is_damage(problem) {
+            true => format!(
+                "{what} is damaged ({detail}), so no content was removed; \"stillframe gc \
+                 --forget-damaged\" gives up what cannot be restored"
+            ),
+            false => format!("{what} cannot be read ({detail}), so no content was removed"),
+        }
     };
     let kept = |problem: &Problem| {
         format!(
@@ -292,5 +306,26 @@ mod tests {
             findings(&VerifyOutcome::default()),
             "0 snapshots can be restored\n"
         );
+    }
+
+    #[test]
+    fn what_the_disk_did_not_give_is_not_advised_to_be_given_up() {
+        let way_out = |problem: Problem| {
+            let mut outcome = VerifyOutcome::default();
+            outcome.store = vec![problem];
+            way_out(&outcome, Path::new("/state"))
+        };
+        let damaged = Problem::new("refs/1", "it names nothing");
+        let not_given = damaged.clone().of_kind(ErrorKind::Storage);
+        assert!(way_out(damaged.clone()).contains("--forget-damaged"));
+        assert!(!way_out(not_given.clone()).contains("--forget-damaged"));
+
+        let warned = |problem: Problem| {
+            let mut outcome = GcOutcome::default();
+            outcome.unreadable = vec![problem];
+            warnings(&outcome).concat()
+        };
+        assert!(warned(damaged).contains("--forget-damaged"));
+        assert!(!warned(not_given).contains("--forget-damaged"));
     }
 }

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use stillframe_backends::{
-    BackendKind, ErrorKind, Label, LockedWorkspace, Operation, Problem, SnapshotId, StoreError,
-    Workspace, seeded_bug,
+    Backend, BackendKind, ErrorKind, Label, LockedWorkspace, Operation, Problem, SnapshotId,
+    StoreError, Unreadable, Workspace, seeded_bug,
 };
 
 use crate::actors::Parts;
@@ -271,6 +271,29 @@ pub(crate) fn drop_strays(
     Ok(locked.drop_displaced_but(op, &kept)?)
 }
 
+/// What a store has that cannot be read as a snapshot. One that the disk did not give, and of which
+/// nobody can tell which it is, is an error: it may be any of those that would be forgotten.
+fn unreadable_in(
+    op: &Operation,
+    backend: &dyn Backend,
+    locked: &LockedWorkspace,
+) -> Result<Vec<Unreadable>, Error> {
+    let unreadable = backend.list(op, locked)?.unreadable;
+    let is_unknown = |found: &&Unreadable| found.leave_alone && found.id.is_none();
+    let unknown = unreadable.iter().filter(is_unknown);
+    let failed = unknown.filter_map(|found| Some((found.problem.kind?, &found.problem)));
+    match failed.into_iter().next() {
+        None => Ok(unreadable),
+        Some((kind, problem)) => Err(Error::new(
+            kind,
+            format!(
+                "{}: {}; nothing was forgotten",
+                problem.what, problem.detail
+            ),
+        )),
+    }
+}
+
 /// Deletes an artifact: first what says that it is there, so that no row is without content.
 pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(), Error> {
     let change = Change::DeleteArtifact {
@@ -468,7 +491,7 @@ impl<'a> Upkeep<'a> {
     ) -> Result<HashSet<SnapshotId>, Error> {
         let mut ids = HashSet::new();
         for backend in backends::backends(self.parts) {
-            let unreadable = backend.list(op, locked)?.unreadable.into_iter();
+            let unreadable = unreadable_in(op, &*backend, locked)?.into_iter();
             ids.extend(unreadable.filter_map(|found| found.id));
         }
         Ok(ids)
@@ -480,22 +503,22 @@ impl<'a> Upkeep<'a> {
         op: &Operation,
         locked: &mut LockedWorkspace,
     ) -> Result<(), Error> {
-        let mut stays = HashSet::new();
+        let mut left_alone = HashSet::new();
         for backend in backends::backends(self.parts) {
-            let found = backend.list(op, locked)?.unreadable.into_iter();
-            let found = found.filter(|found| found.stays);
-            stays.extend(found.filter_map(|found| found.id));
+            let found = unreadable_in(op, &*backend, locked)?.into_iter();
+            let found = found.filter(|found| found.leave_alone);
+            left_alone.extend(found.filter_map(|found| found.id));
         }
         let mut damaged = Vec::new();
         for row in self.snapshots.iter().rev() {
             let (id, kind) = (&row.snapshot.id, row.snapshot.backend);
             let claim = self.claims.of(id);
-            if claim.is_some_and(|claim| *claim != Claim::Pin) {
+            if claim.is_some_and(|claim| *claim != Claim::Pin) || left_alone.contains(id) {
                 continue;
             }
             let backend = backends::backend_of(self.parts, kind)?;
             let proof = verify::proof(op, &*backend, locked, &row.snapshot)?;
-            match proof.problems.is_empty() || stays.contains(id) {
+            match proof.problems.is_empty() {
                 true => {}
                 false if claim.is_some() => self.outcome.damaged_pinned.push(id.clone()),
                 false => damaged.push(id.clone()),
@@ -503,9 +526,9 @@ impl<'a> Upkeep<'a> {
         }
         self.forget(op, locked, damaged)?;
         for backend in backends::backends(self.parts) {
-            let unreadable = backend.list(op, locked)?.unreadable.into_iter();
+            let unreadable = unreadable_in(op, &*backend, locked)?.into_iter();
             let of_nobody: Vec<String> = unreadable
-                .filter(|found| !found.stays)
+                .filter(|found| !found.leave_alone)
                 .filter(|found| found.id.as_ref().is_none_or(|id| !self.claims.hold(id)))
                 .map(|found| found.name)
                 .collect();

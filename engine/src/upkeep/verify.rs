@@ -165,9 +165,17 @@ fn prove(
         let own = snapshots.iter().enumerate();
         let own = own.filter(|(_, snapshot)| snapshot.backend == backend.kind());
         let (places, own): (Vec<usize>, Vec<&Snapshot>) = own.unzip();
-        let found = backend.verify(op, workspace, &own);
-        for ((place, snapshot), found) in places.into_iter().zip(own).zip(found) {
-            let found = proof_of(snapshot, found)?;
+        let mut found = backend.verify(op, workspace, &own).into_iter();
+        for (place, snapshot) in places.into_iter().zip(own) {
+            let found = match proof_of(snapshot, found.next()) {
+                // It hides no other.
+                Err(error @ (StoreError::Io(_) | StoreError::Unsupported(_))) => {
+                    let error = Error::from(error);
+                    let problem = Problem::new(snapshot.id.to_string(), error.chain());
+                    Verification::new(vec![problem.of_kind(error.kind())])
+                }
+                found => found?,
+            };
             for problem in found.beside {
                 if !store.contains(&problem) {
                     store.push(problem);
@@ -216,14 +224,18 @@ pub(crate) fn proof(
     workspace: &Workspace,
     snapshot: &Snapshot,
 ) -> Result<Verification, Error> {
-    let mut found = backend.verify(op, workspace, &[snapshot]);
-    proof_of(snapshot, found.pop().expect("an answer for each"))
+    let found = backend.verify(op, workspace, &[snapshot]);
+    Ok(proof_of(snapshot, found.into_iter().next())?)
 }
 
 fn proof_of(
     snapshot: &Snapshot,
-    found: Result<Verification, StoreError>,
-) -> Result<Verification, Error> {
+    found: Option<Result<Verification, StoreError>>,
+) -> Result<Verification, StoreError> {
+    let found = found.unwrap_or_else(|| {
+        let refused = format!("the backend did not answer what it has of {}", snapshot.id);
+        Err(StoreError::Unsupported(refused))
+    });
     let problem = match found {
         // A row is believed only with what the store has.
         Err(StoreError::UnknownSnapshot { id }) => {
@@ -233,7 +245,7 @@ fn proof_of(
         Err(error @ StoreError::VersionTooNew { .. }) => {
             Problem::new(snapshot.id.to_string(), error.to_string())
         }
-        found => return Ok(found?),
+        found => return found,
     };
     Ok(Verification::new(vec![problem]))
 }

@@ -12,13 +12,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use stillframe::backends::{
     Backend, BackendKind, Diff, DiffError, DiffOptions, Listing, LockedWorkspace, Operation,
-    Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions, RestoreOutcome, RestorePlan,
-    SnapshotError, SnapshotOptions, StoreError, StoredSnapshot, Verification, Why, Workspace,
+    PathError, Problem, Recovery, RelPath, RestoreError, RestoreGoal, RestoreOptions,
+    RestoreOutcome, RestorePlan, SnapshotError, SnapshotOptions, StoreError, StoredSnapshot,
+    Unreadable, Verification, Why, Workspace,
 };
 use stillframe::events::EventQuery;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, Event, RunContext, RunOutcome,
-    RunStatus, SessionManager, Snapshot, SnapshotId, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, Event, RunContext,
+    RunOutcome, RunStatus, SessionManager, Snapshot, SnapshotId, WorkspaceOptions,
 };
 use stillframe_artifact_store::{
     self as artifact_store, ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError,
@@ -344,6 +345,13 @@ impl Double {
     }
 }
 
+/// Fails so: what cannot be read has no id, because the disk did not give it.
+pub(crate) const RECORD_OF_NOBODY: &str = "a record of nobody";
+/// Fails so: verifying several, there is no answer about the last one.
+pub(crate) const NO_ANSWER: &str = "no answer";
+/// Fails so: verifying several, the disk does not give the last one.
+pub(crate) const DISK: &str = "disk";
+
 impl Backend for Double {
     fn kind(&self) -> BackendKind {
         self.inner.kind()
@@ -385,7 +393,14 @@ impl Backend for Double {
     }
 
     fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
-        self.inner.list(op, workspace)
+        let mut listing = self.inner.list(op, workspace)?;
+        if self.is_failing(RECORD_OF_NOBODY) {
+            let problem = Problem::new("refs/1", "the disk failed").of_kind(ErrorKind::Storage);
+            let mut found = Unreadable::new("refs/1".to_owned(), problem);
+            found.leave_alone = true;
+            listing.unreadable.push(found);
+        }
+        Ok(listing)
     }
 
     fn diff(
@@ -473,7 +488,16 @@ impl Backend for Double {
         workspace: &Workspace,
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>> {
-        self.inner.verify(op, workspace, snapshots)
+        let mut found = self.inner.verify(op, workspace, snapshots);
+        if self.is_failing(NO_ANSWER) {
+            found.pop();
+        }
+        if self.is_failing(DISK) {
+            let error = PathError::at("read", "pack")(std::io::Error::other("the disk failed"));
+            found.pop();
+            found.push(Err(StoreError::Io(error)));
+        }
+        found
     }
 
     fn forget(

@@ -10,7 +10,7 @@ use stillframe::{
     Snapshot,
 };
 
-use crate::support::{Host, Work, writes};
+use crate::support::{DISK, Host, NO_ANSWER, RECORD_OF_NOBODY, Work, writes};
 
 async fn snapshots(session: &SessionManager, host: &Host, count: u32) -> Vec<Snapshot> {
     let mut taken = Vec::new();
@@ -249,4 +249,52 @@ async fn a_backend_of_a_hosts_own_that_cannot_purge_says_so() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("nothing was purged"), "{error}");
     assert_eq!(left(&engine, &host).await.len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_forgotten_while_the_disk_fails_for_one_that_may_be_any() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    snapshots(&session, &host, 3).await;
+    let all = left(&engine, &host).await;
+    host.backend.fail(RECORD_OF_NOBODY);
+    for options in [
+        GcOptions::default().keep(1),
+        GcOptions::default().keep(1).forget_damaged(true),
+    ] {
+        let refused = engine.gc(&host.workspace(), options).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Storage, "{refused}");
+        assert!(
+            refused.to_string().contains("nothing was forgotten"),
+            "{refused}"
+        );
+        assert_eq!(left(&engine, &host).await, all);
+    }
+}
+
+// The engine panicked where a backend had an answer too few
+#[tokio::test]
+async fn what_the_disk_or_the_backend_does_not_tell_of_one_hides_no_other() {
+    for (failing, kind) in [
+        (DISK, ErrorKind::Storage),
+        (NO_ANSWER, ErrorKind::Unsupported),
+    ] {
+        let host = Host::new();
+        let (engine, session) = host.session().await;
+        snapshots(&session, &host, 2).await;
+        let all = left(&engine, &host).await;
+        host.backend.fail(failing);
+        let found = engine.verify(&host.workspace()).await.unwrap();
+        let problems = |id: &_| {
+            let of = found.snapshots.iter().find(|verdict| verdict.id == *id);
+            of.unwrap().problems.clone()
+        };
+        assert_eq!(problems(&all[0].id), [], "{failing}");
+        assert_eq!(problems(&all[1].id)[0].kind, Some(kind), "{failing}");
+        // That is no reason to give it up.
+        let options = GcOptions::default().forget_damaged(true);
+        let refused = engine.gc(&host.workspace(), options).await.unwrap_err();
+        assert_eq!(refused.kind(), kind, "{failing}");
+        assert_eq!(left(&engine, &host).await, all, "{failing}");
+    }
 }
