@@ -111,7 +111,7 @@ impl FileStore {
         };
         if !is_made {
             let format = store.stage(FORMAT.as_bytes())?;
-            format.rename_in(&store.root, FORMAT_FILE)?;
+            format.0.rename_in(&store.root, FORMAT_FILE)?;
             store.root.sync()?;
         }
         Ok(store)
@@ -259,7 +259,7 @@ impl FileStore {
         key: &ArtifactKey,
         content: &mut dyn Read,
         options: &PutOptions,
-    ) -> Result<(ArtifactMeta, StagedFile), PutError> {
+    ) -> Result<(ArtifactMeta, Synced), PutError> {
         let staged = StagedFile::create_in(&self.staging)?;
         let mut end = 0;
         let meta = read_content(key, content, options, |piece| {
@@ -267,16 +267,14 @@ impl FileStore {
             end += piece.len() as u64;
             Ok(())
         })?;
-        sync(&staged)?;
-        Ok((meta, staged))
+        Ok((meta, Synced::of(staged)?))
     }
 
     /// A file of these bytes that survive a power cut, and have no name yet.
-    fn stage(&self, bytes: &[u8]) -> Result<StagedFile, PathError> {
+    fn stage(&self, bytes: &[u8]) -> Result<Synced, PathError> {
         let staged = StagedFile::create_in(&self.staging)?;
         staged.write_at(bytes, 0)?;
-        sync(&staged)?;
-        Ok(staged)
+        Synced::of(staged)
     }
 
     /// Gives the staged files their names: the content, then the record that leads to it.
@@ -284,19 +282,19 @@ impl FileStore {
         &self,
         lock: &LockFile,
         meta: &ArtifactMeta,
-        blob: StagedFile,
-        record: StagedFile,
+        blob: Synced,
+        record: Synced,
     ) -> Result<(), PutError> {
         let key = meta.key.hash();
         let previous = self.record(key)?;
         let records = self.keys.make_subdirectory(&shard_of(key))?;
         if seeded_bug!("artifact-named-before-content") {
-            record.rename_in(&records, &record_name(key))?;
+            record.0.rename_in(&records, &record_name(key))?;
             return Ok(self.publish_blob(meta.blake3, key, blob)?);
         }
         let published = self
             .publish_blob(meta.blake3, key, blob)
-            .and_then(|()| record.rename_in(&records, &record_name(key)));
+            .and_then(|()| record.0.rename_in(&records, &record_name(key)));
         if let Err(e) = published {
             // Nothing leads there. If this fails as well, the collector does it.
             let _ = self.release(lock, meta.blake3);
@@ -316,11 +314,11 @@ impl FileStore {
         Ok(())
     }
 
-    fn publish_blob(&self, digest: Digest, key: Digest, blob: StagedFile) -> Result<(), PathError> {
+    fn publish_blob(&self, digest: Digest, key: Digest, blob: Synced) -> Result<(), PathError> {
         let shard = self.blobs.make_subdirectory(&shard_of(digest))?;
         shard.touch(&BlobName::Claim { digest, key }.to_string())?;
         // Also over a blob that is there: it may be damaged, or not yet synced.
-        blob.rename_in(&shard, &digest.to_string())?;
+        blob.0.rename_in(&shard, &digest.to_string())?;
         shard.sync()
     }
 
@@ -516,11 +514,15 @@ fn open_root(op: &Operation, path: &Path) -> Result<Directory, OpenError> {
         .map_err(PathError::at("open the directory", path))?)
 }
 
-/// Makes the bytes of a staged file survive a power cut.
-fn sync(staged: &StagedFile) -> Result<(), PathError> {
-    match seeded_bug!("artifact-not-synced") {
-        true => Ok(()),
-        false => staged.sync(),
+/// A staged file whose bytes survive a power cut. Nothing else gets a name.
+struct Synced(StagedFile);
+
+impl Synced {
+    fn of(staged: StagedFile) -> Result<Self, PathError> {
+        if !seeded_bug!("artifact-not-synced") {
+            staged.sync()?;
+        }
+        Ok(Self(staged))
     }
 }
 

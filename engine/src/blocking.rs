@@ -83,6 +83,11 @@ impl Blocking {
         }
     }
 
+    /// Waits for `asked` on a thread that may block.
+    pub(crate) fn wait_for<T>(asked: impl Future<Output = T>) -> T {
+        tokio::runtime::Handle::current().block_on(asked)
+    }
+
     /// Starts `work`, which never panics, on a thread of its own, which takes no turn: somebody who
     /// has one may be waiting for it.
     pub(crate) fn start_beside(&self, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -72,6 +72,9 @@ impl Temporary {
     }
 
     /// Gives what has this name another, `to` in the directory `at`, whose path is `path`.
+    ///
+    /// Each caller is a place of its own for tests that disturb calls by where they are made.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn rename(
         &mut self,
         at: BorrowedFd<'_>,

@@ -2,9 +2,11 @@
 
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta, PutOptions};
+use stillframe_backends::ErrorKind;
 use tokio::sync::oneshot;
 
 use super::{Artifacts, Reply};
@@ -20,6 +22,8 @@ pub(crate) enum ArtifactStoreMessage {
     Put {
         key: ArtifactKey,
         content: Box<dyn Read + Send>,
+        /// Who reads it.
+        reader: Reader,
         reply: Reply<ArtifactMeta>,
     },
     /// Open the content of a key.
@@ -31,6 +35,15 @@ pub(crate) enum ArtifactStoreMessage {
     Delete { key: ArtifactKey, reply: Reply<()> },
 }
 
+/// On which thread content is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// One of the blocking threads.
+    Blocking,
+    /// One of its own, because somebody on a blocking thread writes meanwhile what is read.
+    Own,
+}
+
 /// An artifact on its way into the store.
 pub(crate) struct Putting(oneshot::Receiver<Result<ArtifactMeta, Error>>);
 
@@ -40,12 +53,14 @@ impl Putting {
         actor: &ActorRef<ArtifactStoreMessage>,
         key: ArtifactKey,
         content: Box<dyn Read + Send>,
+        reader: Reader,
     ) -> Self {
         let (reply, answer) = oneshot::channel();
         // Where the actor is lost, so is the reply.
         let _ = actor.send_message(ArtifactStoreMessage::Put {
             key,
             content,
+            reader,
             reply,
         });
         Self(answer)
@@ -92,11 +107,18 @@ impl Actor for ArtifactStoreActor {
             ArtifactStoreMessage::Put {
                 key,
                 mut content,
+                reader,
                 reply,
-            } => start_beside(&blocking, reply, move || {
-                let options = PutOptions::default();
-                Ok(artifacts.store()?.put(&key, &mut *content, &options)?)
-            }),
+            } => {
+                let put = move || {
+                    let options = PutOptions::default();
+                    Ok(artifacts.store()?.put(&key, &mut *content, &options)?)
+                };
+                match reader {
+                    Reader::Blocking => start(blocking, reply, put),
+                    Reader::Own => start_beside(&blocking, reply, put),
+                }
+            }
             ArtifactStoreMessage::Get { key, reply } => {
                 start(blocking, reply, move || Ok(artifacts.store()?.get(&key)?));
             }
@@ -125,17 +147,21 @@ fn start<T: Send + 'static>(
     });
 }
 
-/// Does `work` on a separate thread, and answers: the writer of the stream that it reads may occupy
-/// a blocking thread.
+/// Does `work` on a thread of its own, and answers.
 fn start_beside<T: Send + 'static>(
     blocking: &Blocking,
     reply: Reply<T>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) {
+    // Handed over once there is a thread, so that the way to answer is not lost with one.
+    let (hand, handed) = mpsc::channel::<Reply<T>>();
     let begun = blocking.start_beside(move || {
+        let Ok(reply) = handed.recv() else { return };
         let done = catch_unwind(AssertUnwindSafe(work));
         let _ = reply.send(done.unwrap_or_else(|panic| Err(StepLost::panicked(&*panic).into())));
     });
-    // If no thread can be started, the reply port is dropped, and the caller gets an error.
-    drop(begun);
+    match begun {
+        Ok(()) => drop(hand.send(reply)),
+        Err(e) => drop(reply.send(Err(Error::new(ErrorKind::Storage, e)))),
+    }
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actors::artifact_store::{self, ArtifactStoreMessage, Putting};
+use crate::actors::artifact_store::{self, ArtifactStoreMessage, Putting, Reader};
 use crate::actors::run::{RunMessage, Step, Work};
 use crate::actors::session_manager::SessionMessage;
 use crate::actors::supervisor::SupervisorMessage;
@@ -242,9 +242,20 @@ impl Core {
     }
 
     /// The actor that keeps artifacts.
-    pub(crate) async fn artifact_store(&self) -> Result<ActorRef<ArtifactStoreMessage>, Error> {
+    async fn artifact_store(&self) -> Result<ActorRef<ArtifactStoreMessage>, Error> {
         self.ask(|reply| SupervisorMessage::ArtifactStore { reply })
             .await
+    }
+
+    /// Has content kept under `key`, and does not wait for it. It is not registered.
+    pub(crate) async fn begin_put(
+        &self,
+        key: ArtifactKey,
+        content: Box<dyn Read + Send>,
+        reader: Reader,
+    ) -> Result<Putting, Error> {
+        let actor = self.artifact_store().await?;
+        Ok(Putting::begin(&actor, key, content, reader))
     }
 
     /// Keeps content under `key`. It is not registered.
@@ -253,8 +264,8 @@ impl Core {
         key: ArtifactKey,
         content: Box<dyn Read + Send>,
     ) -> Result<ArtifactMeta, Error> {
-        let actor = self.artifact_store().await?;
-        Putting::begin(&actor, key, content).done().await
+        let putting = self.begin_put(key, content, Reader::Blocking).await?;
+        putting.done().await
     }
 
     pub(crate) async fn get(&self, key: ArtifactKey) -> Result<Box<dyn Read + Send>, Error> {

@@ -2,14 +2,13 @@
 
 use std::io::Write;
 
-use ractor::ActorRef;
 use serde_json::Value;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use stillframe_backends::{BackendKind, Diff, DiffOptions, Operation, Snapshot};
 
-use crate::actors::Parts;
-use crate::actors::artifact_store::{ArtifactStoreMessage, Putting};
+use crate::actors::artifact_store::{Putting, Reader};
 use crate::actors::core::Core;
+use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::events::data::DiffComputed;
 use crate::events::event::EventType;
@@ -64,8 +63,7 @@ pub(crate) async fn diff(
     fence: Option<Change>,
 ) -> Result<(Diff, Option<Error>), Error> {
     let parts = &core.parts;
-    let (shared, session, run) = (parts.clone(), session_id.clone(), run_id.clone());
-    let store = core.artifact_store().await;
+    let (shared, session, run) = (core.clone(), session_id.clone(), run_id.clone());
     let compared = move || {
         let mut options = DiffOptions::default().max_patch_bytes(opened.options.max_patch_bytes);
         options.capture_patch = opened.options.capture_patch;
@@ -73,7 +71,7 @@ pub(crate) async fn diff(
             let op = Operation::unbounded();
             compare::compare(
                 &op,
-                &shared,
+                &shared.parts,
                 &opened.workspace,
                 &before,
                 &after,
@@ -84,7 +82,7 @@ pub(crate) async fn diff(
         let is_offloaded = opened.options.offload_patches;
         let is_wanted = |diff: &Diff| diff.has_patch && (diff.patch_truncated || is_offloaded);
         let stem = format!("{PATCH}{}_{}_", before.reference, after.reference);
-        let keep = |patch| keep(&shared, &store?, &stem, (&session, &run), patch);
+        let keep = |patch| keep(&shared, &stem, (&session, &run), patch);
         patch::offloaded(options.max_patch_bytes, compare, is_wanted, keep)
     };
     let (mut diff, keeping) = parts.blocking.run(compared).await??;
@@ -144,13 +142,13 @@ impl Keeping {
 
 /// Has the store read the whole patch, unless it has it. Blocks, but not for what is to be read.
 fn keep(
-    parts: &Parts,
-    store: &ActorRef<ArtifactStoreMessage>,
+    core: &Core,
     stem: &str,
     (session_id, run_id): (&SessionId, &RunId),
     patch: Incoming,
 ) -> Result<Keeping, Error> {
-    let known = parts
+    let known = core
+        .parts
         .reader
         .read_blocking(|store| store.artifacts(Some(session_id)))?;
     // The engine that compared these two before died before it had written how the run ended.
@@ -163,8 +161,9 @@ fn keep(
     }
     let digits = uuid::Uuid::new_v4().simple();
     let key = ArtifactKey::new(format!("{stem}{digits}"))?;
-    let registering = Registering::begin(parts.state_dir.path())?;
-    let putting = Putting::begin(store, key.clone(), Box::new(patch));
+    let registering = Registering::begin(core.parts.state_dir.path())?;
+    let putting = core.begin_put(key.clone(), Box::new(patch), Reader::Own);
+    let putting = Blocking::wait_for(putting)?;
     let put = Some((putting, registering));
     Ok(Keeping { key, put })
 }

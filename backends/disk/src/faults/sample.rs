@@ -68,6 +68,7 @@ fn is_by_chance(seed: u64, number: usize) -> bool {
 mod tests {
     use std::path::Path;
 
+    use crate::durable::StagedFile;
     use crate::faults::Effect;
     use crate::operation::Operation;
     use crate::trial::calls_of;
@@ -100,5 +101,27 @@ mod tests {
         let ((), calls) = calls_of(work);
         let ends: Vec<u64> = calls.chosen().skip_while(|n| *n < 101).take(3).collect();
         assert_eq!(ends, [101, 102, 103]);
+    }
+
+    #[test]
+    fn what_publishes_is_a_place_beside_other_renames_and_so_always_tried() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: usize| directory.path().join(name.to_string());
+        let stage = |op: &Operation| StagedFile::create(op, directory.path(), "tmp").unwrap();
+        let rename_five = |op: &Operation| (0..5).for_each(|n| stage(op).rename(&path(n)).unwrap());
+        let ((), calls) = calls_of(|op| {
+            rename_five(op);
+            drop(stage(op));
+        });
+        // Staged and removed again, in place of which it is published.
+        let published = calls.0.len() as u64 - 1;
+        let ((), calls) = calls_of(|op| {
+            rename_five(op);
+            stage(op).rename_to_new(&path(5)).unwrap();
+            rename_five(op);
+        });
+        for seed in 0..20 {
+            assert!(calls.sample(seed).contains(&published), "{seed}");
+        }
     }
 }
