@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stillframe::backends::{
-    FileSystem, RestoreError, WorkspaceError, file_system_of, printable, printable_bytes,
-    printable_size,
+    FileSystem, file_system_of, printable, printable_bytes, printable_size,
 };
-use stillframe::records::RunDocument;
+use stillframe::records::{self, RunDocument};
 use stillframe::{ErrorDocument, ErrorKind};
 
 /// The exit code of a command that the engine failed.
@@ -277,10 +276,7 @@ impl From<stillframe::Error> for Failure {
     fn from(error: stillframe::Error) -> Self {
         Self {
             kind: error.kind(),
-            message: match way_on(&error) {
-                Some(way) => format!("{}; {way}", error.chain()),
-                None => error.chain(),
-            },
+            message: records::Failure::from(&error).message,
             touched: error.touched(),
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
             signal: None,
@@ -297,26 +293,6 @@ impl From<stillframe::Error> for Failure {
 /// Nothing in it can break the line, or do anything to a terminal.
 fn one_line(message: &str) -> String {
     printable_bytes(message.as_bytes())
-}
-
-/// The commands that are a way on, of what tells more than its kind.
-fn way_on(error: &stillframe::Error) -> Option<String> {
-    if let Some(WorkspaceError::Gone { path }) = error.wrapped() {
-        let path = printable(path);
-        return Some(format!(
-            "\"stillframe list --workspace {path}\" names them, and \"stillframe restore SNAPSHOT \
-             --workspace {path}\" makes it again"
-        ));
-    }
-    match error.wrapped()? {
-        RestoreError::NoPlace(_) => {
-            Some("\"stillframe restore SNAPSHOT --to DIR\" puts a copy elsewhere".to_owned())
-        }
-        RestoreError::NothingLeft { before, after, .. } => Some(format!(
-            "\"stillframe restore {before}\" or \"stillframe restore {after}\" makes it again"
-        )),
-        _ => None,
-    }
 }
 
 /// What to do about an error of this kind, unless the message says so itself.

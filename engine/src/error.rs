@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 use stillframe_backends::{
     DiffError, ErrorKind, LockError, ReadError, RestoreError, SnapshotError, StoreError,
-    WorkspaceError,
+    WorkspaceError, printable,
 };
 
 use crate::failure::Failure;
@@ -203,11 +203,90 @@ impl From<crate::id::InvalidId> for Error {
 
 impl From<&crate::error::Error> for Failure {
     fn from(error: &crate::error::Error) -> Self {
-        Self::new(error.kind().as_str(), error.chain())
+        let message = match way_on(error) {
+            Some(way) => format!("{}; {way}", error.chain()),
+            None => error.chain(),
+        };
+        Self::new(error.kind().as_str(), message)
     }
+}
+
+/// The commands that are a way on, of what tells more than its kind. Whoever reads a failure that is
+/// on record has no error to ask.
+fn way_on(error: &Error) -> Option<String> {
+    if let Some(WorkspaceError::Gone { path }) = error.wrapped() {
+        let path = printable(path);
+        return Some(format!(
+            "\"stillframe list --workspace {path}\" names them, and \"stillframe restore SNAPSHOT \
+             --workspace {path}\" makes it again"
+        ));
+    }
+    let way = match error.wrapped()? {
+        RestoreError::NoPlace(_) => {
+            "\"stillframe restore SNAPSHOT --to DIR\" puts a copy elsewhere".to_owned()
+        }
+        RestoreError::NothingLeft { before, after, .. } => format!(
+            "\"stillframe restore {before}\" makes it again as it was before the operation, \
+             \"stillframe restore {after}\" as it was after"
+        ),
+        RestoreError::TargetCorrupt { .. } => {
+            "\"stillframe verify\" says what is damaged".to_owned()
+        }
+        _ => return None,
+    };
+    Some(way)
 }
 
 /// The error of a call on an engine that is gone.
 pub(crate) fn stopped() -> Error {
     Error::unavailable("the engine has stopped")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_on_record_names_the_way_on() {
+        let id = |digit: &str| {
+            let id = format!("snap_{}", digit.repeat(32));
+            id.parse().expect("an id")
+        };
+        let corrupt = RestoreError::TargetCorrupt {
+            snapshot: id("1"),
+            detail: "it lacks a file".to_owned(),
+        };
+        let nothing_left = RestoreError::NothingLeft {
+            workspace: PathBuf::from("/w"),
+            before: id("1"),
+            after: id("2"),
+        };
+        let gone = WorkspaceError::Gone {
+            path: PathBuf::from("/w"),
+        };
+        let restore = |digit: &str| format!("\"stillframe restore snap_{}\"", digit.repeat(32));
+        for (error, ways) in [
+            (corrupt.into(), vec!["\"stillframe verify\"".to_owned()]),
+            (nothing_left.into(), vec![restore("1"), restore("2")]),
+            (
+                gone.into(),
+                vec!["\"stillframe list --workspace /w\"".to_owned()],
+            ),
+            (
+                RestoreError::NoPlace("no".to_owned()).into(),
+                vec!["\"stillframe restore SNAPSHOT --to DIR\"".to_owned()],
+            ),
+            (Error::not_found("none"), Vec::new()),
+        ] {
+            let error: Error = error;
+            let failure = Failure::from(&error);
+            assert_eq!(failure.kind.as_deref(), Some(error.kind().as_str()));
+            for way in &ways {
+                assert!(failure.message.contains(way), "{}", failure.message);
+            }
+            assert_eq!(failure.message == error.chain(), ways.is_empty());
+        }
+    }
 }

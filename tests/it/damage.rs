@@ -202,9 +202,16 @@ fn one_damaged_snapshot_keeps_nothing_else_from_working() {
     assert_eq!(now["files_changed"], 1);
     let output = ws.try_json(["snapshot"]).ok();
     let later = Snap::of(&output.json());
+    for said in ["cannot be read", "\"stillframe verify\""] {
+        assert!(
+            output.stderr_text().contains(said),
+            "the damage is said: {output:?}"
+        );
+    }
+    let shown = ws.stillframe(["show", later.id()]).ok();
     assert!(
-        output.stderr_text().contains("cannot be read"),
-        "the damage is said: {output:?}"
+        shown.stdout_text().contains("\"stillframe verify\""),
+        "{shown:?}"
     );
     assert!(ws.json(["diff", whole.id(), later.id()])["files_changed"] == 1);
     ws.restore(&whole);

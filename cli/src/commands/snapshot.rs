@@ -246,7 +246,7 @@ pub(super) fn description(snapshot: &Snapshot, is_pinned: bool) -> String {
         },
     ));
     let warnings = metadata.warnings.iter();
-    rows.extend(warnings.map(|warning| ("warning", output::printable(warning))));
+    rows.extend(warnings.map(|warning| ("warning", own_warning(warning))));
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value])
@@ -292,6 +292,12 @@ pub(super) fn search(search: &Search) -> Option<String> {
     }
 }
 
+/// A capture's own warning, with the command that it leaves to the program to name.
+fn own_warning(warning: &str) -> String {
+    let command = "\"stillframe verify\" says";
+    output::printable(&warning.replace("verifying the snapshots tells", command))
+}
+
 /// What a person should know: the captures' own warnings, each once, and what was not captured:
 /// each path once, the first [`MAX_NAMED`] by name.
 pub(super) fn warnings<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<String> {
@@ -299,13 +305,7 @@ pub(super) fn warnings<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>) ->
     let mut omissions = BTreeMap::new();
     let mut lister = None;
     for snapshot in snapshots {
-        own.extend(
-            snapshot
-                .metadata
-                .warnings
-                .iter()
-                .map(|w| output::printable(w)),
-        );
+        own.extend(snapshot.metadata.warnings.iter().map(|w| own_warning(w)));
         for omission in snapshot.omissions() {
             if is_surprising(omission.reason) {
                 omissions.entry(&omission.path).or_insert(omission);
