@@ -171,6 +171,24 @@ fn an_empty_directory_is_filled_and_anything_else_is_refused() {
 }
 
 #[test]
+fn a_bad_place_is_told_before_the_snapshot_is_read() {
+    let mut ws = TestWorkspace::plain();
+    ws.damages_the_store();
+    ws.write("a", "one\n");
+    let taken = ws.snapshot();
+    let record = walkdir::WalkDir::new(ws.state())
+        .into_iter()
+        .map(|entry| entry.unwrap().into_path())
+        .find(|path| path.ends_with(format!("{}.json", taken.id())))
+        .expect("the record is a file");
+    fs::write(record, "no record").unwrap();
+    for (to, kind) in [(".", "InvalidOptions"), ("../copy", "Corrupt")] {
+        let (told, message) = refusal(&ws, &["restore", taken.id(), "--to", to]);
+        assert_eq!(told, kind, "{message}");
+    }
+}
+
+#[test]
 fn a_snapshot_whose_content_is_lost_or_was_never_kept_leaves_nothing() {
     let mut ws = TestWorkspace::plain();
     ws.damages_the_store();

@@ -60,6 +60,12 @@ impl CopyOptions {
         self
     }
 
+    /// Refuses a directory that nothing can be put into: [`RestoreError::BadPlace`]. No snapshot is
+    /// read.
+    pub fn check_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
+        Place::find(&self.to, workspace).map(drop)
+    }
+
     fn asks_for(&self, path: &RelPath) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|asked| path.starts_with(asked))
     }

@@ -37,6 +37,7 @@ pub(crate) async fn copy(
         lock_timeout,
         &cancel,
         move |locked| {
+            options.check_place(locked)?;
             let backend = backends::backend_of(&parts, named.backend)?;
             let stored = backend.open(&op, locked, &named);
             Ok(stored
