@@ -129,6 +129,16 @@ pub trait Backend: Send + Sync {
         options: &RestoreOptions,
     ) -> Result<RestorePlan, RestoreError>;
 
+    /// Says whether a restore would find a place to work in: [`RestoreError::NoPlace`] where every
+    /// one would be refused. Reads alone; cheap, and needs no snapshot, so that whoever counts on a
+    /// rollback is told before there is anything to roll back.
+    ///
+    /// Default: it would.
+    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
+        let _ = workspace;
+        Ok(())
+    }
+
     /// Takes the guard, plans, carries out the plan, then captures the result and compares.
     ///
     /// On `Err` whose [`RestoreError::touched`] is false nothing was touched. On any other the

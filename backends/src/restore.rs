@@ -29,5 +29,5 @@ mod view;
 pub(crate) use copy::copy;
 pub use copy::{CopyOptions, CopyOutcome};
 pub(crate) use plan::{Node, View};
-pub(crate) use procedure::{plan_only, recover, restore};
+pub(crate) use procedure::{check_place, plan_only, recover, restore};
 pub(crate) use restorable::{Captured, Publish, Restorable, Side, check_content_kept};

@@ -824,6 +824,10 @@ impl Backend for GitBackend {
         restore::plan_only(op, self, workspace, goal, options)
     }
 
+    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
+        restore::check_place(workspace)
+    }
+
     fn restore(
         &self,
         op: &Operation,

@@ -68,7 +68,7 @@ pub(crate) fn plan_only<B: Restorable>(
     let plan = with_repository(plan, repository.as_ref());
     // A directory that is gone is made again first.
     if !plan.is_empty() && !workspace.is_gone() {
-        workspace.check_restore_place()?;
+        check_place(workspace)?;
     }
     Ok(plan)
 }
@@ -358,20 +358,15 @@ impl Stopwatch {
     }
 }
 
-impl Workspace {
-    /// Says whether a restore of this crate's backends would find a place to stage in:
-    /// [`RestoreError::NoPlace`] where every one would be refused. Reads alone; cheap, and needs
-    /// no snapshot, so that whoever counts on a rollback is told before there is anything to roll
-    /// back.
-    pub fn check_restore_place(&self) -> Result<(), RestoreError> {
-        let root = self.root().map_err(RestoreError::Prepare)?;
-        // The store may not be made yet; it will lie on the file system of the state directory.
-        let place = Area::place(&root, self.state().path(), OperationId::random())
-            .map_err(RestoreError::Prepare)?;
-        match place {
-            Some(_) => Ok(()),
-            None => Err(RestoreError::NoPlace(Area::no_place(&root))),
-        }
+/// See [`Backend::check_restore_place`](crate::Backend::check_restore_place).
+pub(crate) fn check_place(workspace: &Workspace) -> Result<(), RestoreError> {
+    let root = workspace.root().map_err(RestoreError::Prepare)?;
+    // The store may not be made yet; it will lie on the file system of the state directory.
+    let place = Area::place(&root, workspace.state().path(), OperationId::random())
+        .map_err(RestoreError::Prepare)?;
+    match place {
+        Some(_) => Ok(()),
+        None => Err(RestoreError::NoPlace(Area::no_place(&root))),
     }
 }
 

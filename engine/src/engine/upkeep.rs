@@ -318,7 +318,10 @@ impl Engine {
         self.core
             .parts
             .blocking
-            .run(move || backends::check_restore_place(&parts, kind, &opened.workspace))
+            .run(move || {
+                let backend = backends::backend_of(&parts, kind)?;
+                Ok(backend.check_restore_place(&opened.workspace)?)
+            })
             .await?
     }
 

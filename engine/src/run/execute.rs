@@ -220,7 +220,7 @@ fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error>
             refuse_without_content(options)?;
         }
         if opened.options.rollback_on_failure {
-            backends::check_restore_place(parts, backend.kind(), &opened.workspace)?;
+            backend.check_restore_place(&opened.workspace)?;
         }
         Ok(backend)
     });

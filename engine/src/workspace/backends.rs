@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stillframe_backends::{Backend, BackendKind, ErrorKind, Workspace};
+use stillframe_backends::{Backend, BackendKind, ErrorKind};
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -25,18 +25,4 @@ pub(crate) fn backends(parts: &Parts) -> Vec<Arc<dyn Backend>> {
         .into_iter()
         .filter_map(|kind| backend_of(parts, kind).ok())
         .collect()
-}
-
-/// Refuses where every restore of a snapshot of `kind` in `workspace` would be refused. A backend of
-/// the host's own restores in its own way.
-pub(crate) fn check_restore_place(
-    parts: &Parts,
-    kind: BackendKind,
-    workspace: &Workspace,
-) -> Result<(), Error> {
-    backend_of(parts, kind)?;
-    match parts.settings.backend {
-        Some(_) => Ok(()),
-        None => Ok(workspace.check_restore_place()?),
-    }
 }

@@ -430,6 +430,13 @@ impl Backend for Double {
         self.inner.plan(op, workspace, goal, options)
     }
 
+    fn check_restore_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
+        if self.is_failing("place") {
+            return Err(RestoreError::NoPlace("there is no place".to_owned()));
+        }
+        self.inner.check_restore_place(workspace)
+    }
+
     fn restore(
         &self,
         op: &Operation,

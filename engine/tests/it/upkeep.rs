@@ -298,3 +298,14 @@ async fn what_the_disk_or_the_backend_does_not_tell_of_one_hides_no_other() {
         assert_eq!(left(&engine, &host).await, all, "{failing}");
     }
 }
+
+#[tokio::test]
+async fn a_backend_of_a_hosts_own_is_asked_where_it_restores() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let taken = snapshots(&session, &host, 1).await;
+    engine.check_restore_place(&taken[0]).await.unwrap();
+    host.backend.fail("place");
+    let refused = engine.check_restore_place(&taken[0]).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+}
