@@ -542,7 +542,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
 
-    /// Put everything back if the command fails, is interrupted or takes too long.
+    /// Put everything back if the command fails, is cancelled or takes too long.
     #[arg(long)]
     pub(crate) rollback_on_failure: bool,
 

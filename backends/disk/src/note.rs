@@ -9,13 +9,13 @@ use crate::durable;
 use crate::operation::Operation;
 use stillframe_model::error::PathError;
 
-/// Writes the note, in place of the one that is there. `text` ends a line.
+/// Writes the note, in place of the one that is there. `text` must end with a newline.
 pub fn write(op: &Operation, path: &Path, text: &str) -> Result<(), PathError> {
     durable::replace_unsynced(op, path, sealed(text).as_bytes())
 }
 
-/// The text of the note; `None`: there is none, or it is not what somebody wrote, or longer than
-/// that.
+/// The text of the note. `None`: there is none, its checksum does not match, or it is longer than
+/// `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> Option<String> {
     unsealed(durable::read(path, max_bytes).ok()??)
 }
@@ -33,8 +33,9 @@ fn unsealed(bytes: Vec<u8>) -> Option<String> {
     is_whole.then_some(text)
 }
 
-/// Which start of the machine this is; `None`: the kernel does not say. A power cut takes what was
-/// not synced and may leave the note of it, so that most notes count until the next one.
+/// Which start of the machine this is; `None`: the kernel does not say. A power cut can lose what
+/// was not synced and still leave the note about it, so most notes are valid only until the next
+/// start.
 pub fn boot() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(id.trim().to_owned())

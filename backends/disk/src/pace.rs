@@ -12,9 +12,9 @@ pub struct Pace<'a> {
     items: u32,
 }
 
-/// How many items are done between two looks: of the slowest, some microseconds each, that is a few
-/// milliseconds. In tests it is every one, so that a small tree is stopped at as many places as a
-/// large one.
+/// How many items are done between two checks. The slowest take some microseconds each, so this is
+/// a few milliseconds. In tests every item is checked, so that a small tree is stopped at as many
+/// places as a large one.
 const ITEMS_PER_CHECK: u32 = if cfg!(any(test, feature = "testing")) {
     1
 } else {

@@ -20,8 +20,8 @@ pub struct NestedChange {
     pub to: Option<NestedState>,
 }
 
-/// The nested repositories of which one side knows otherwise than the other, sorted by path. That
-/// one side left out the place says nothing.
+/// The nested repositories whose state differs between the two sides, sorted by path. A side that
+/// left the place out does not count.
 pub(crate) fn changes(from: &Snapshot, to: &Snapshot) -> Vec<NestedChange> {
     let states = |side: &Snapshot| -> BTreeMap<RelPath, NestedState> {
         let all = side.nested_repositories.iter();

@@ -15,12 +15,12 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// One that the repository has not, and the snapshot neither.
+    /// An object that neither the repository nor the snapshot has.
     pub(super) fn for_good(id: ObjectId) -> Self {
         Self { id, obstacle: None }
     }
 
-    /// One of which reading what the snapshot kept ended so.
+    /// An object whose copy in the snapshot could not be read.
     pub(super) fn unread(id: ObjectId, error: &StoreError) -> Self {
         let obstacle = match error {
             StoreError::Corrupt { .. } => None,
@@ -29,7 +29,7 @@ impl Lost {
         Self { id, obstacle }
     }
 
-    /// One of which writing it in the repository ended so.
+    /// An object that could not be written into the repository.
     pub(super) fn unwritten(id: ObjectId, error: &PutError) -> Self {
         Self {
             id,

@@ -27,7 +27,7 @@ use crate::tree::{Change, ContentId, Entry, EntryKind};
 /// The listing, in the private directory of a restore.
 const FILE: &str = "displaced.json";
 const VERSION: u32 = 1;
-/// Far above what a restore of millions of files is in the way of.
+/// Far more than a restore of millions of files displaces.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Something that a restore moved out of the way unread, and that its guard therefore left out.

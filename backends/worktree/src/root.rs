@@ -29,7 +29,7 @@ pub struct Root {
     fd: OwnedFd,
     disk_path: PathBuf,
     identity: Identity,
-    /// Asked for where it decides something; the inner `None`: the kernel does not tell.
+    /// The mount id, read only when it is needed. The inner `None`: the kernel does not report it.
     mount: OnceLock<Option<u64>>,
     /// Set once the kernel has said that it has no `openat2`.
     is_plain: AtomicBool,

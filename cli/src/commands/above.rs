@@ -14,8 +14,8 @@ use crate::request::{OutsidePath, Request, quoted};
 /// The request for a directory without snapshots below a workspace with some: commands that read
 /// use that workspace, and commands that write say how to name it.
 ///
-/// A directory below a workspace is no workspace of its own by being stood in. Yet a command that
-/// writes does what it was told where it was told.
+/// Being in a directory below a workspace does not make it a workspace. But a command that writes
+/// works in the directory where it was called.
 pub(super) async fn settle(tools: &Tools, request: Request) -> Request {
     let request = match request {
         Request::ReadAbove(meant, outside) if captured(tools, &outside).await.is_some() => *meant,

@@ -48,10 +48,10 @@ impl Engine {
         Ok(rows.into_iter().map(|row| row.snapshot).collect())
     }
 
-    /// The snapshot of this id, or the only one whose id begins so, of any workspace.
+    /// The snapshot with this id, or the only one whose id begins with it, in any workspace.
     ///
-    /// A beginning has at least one hexadecimal digit, with or without `snap_`; a shorter one is
-    /// `InvalidOptions`, and so is one that several ids have. If no id begins so, the error is
+    /// A beginning has at least one hexadecimal digit, with or without `snap_`. A shorter one is
+    /// `InvalidOptions`, and so is one that fits several ids. If no id begins so, the error is
     /// `NotFound`. Names that depend on a workspace are resolved by [`Engine::find_snapshot_of`].
     pub async fn find_snapshot(&self, id: &str) -> Result<Snapshot, Error> {
         self.core.parts.check_available()?;

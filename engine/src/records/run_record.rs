@@ -1,4 +1,4 @@
-//! The records of sessions, runs and artifacts. Each type here is also a JSON document.
+//! The record of a run, its lease and its export. Each type here is also a JSON document.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

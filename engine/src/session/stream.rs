@@ -12,8 +12,8 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::{Cursor, Event, EventQuery};
 
-/// How many events are read at a time: enough that reading costs little, and nothing to speak of
-/// for a reader that never comes back for them.
+/// How many events are read at a time: enough that reading is cheap, and few enough that a batch
+/// that nobody takes costs little.
 const BATCH: u64 = 256;
 
 /// A stream of events from a cursor on. It ends when the engine stops.

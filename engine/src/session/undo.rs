@@ -33,7 +33,7 @@ struct Undo {
     goal: RestoreGoal,
     options: RestoreOptions,
     backend: Arc<dyn Backend>,
-    /// Whether its run was put back when it ended.
+    /// Whether the run was already rolled back when it ended.
     is_rolled_back: bool,
 }
 

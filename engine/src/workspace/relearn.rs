@@ -13,8 +13,8 @@ use crate::workspace::{holdings, turn};
 const RELEARN_LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Lets the log know again of the snapshots of a workspace that it has lost, so that they can
-    /// be named. An operation that is at work in the workspace does that itself.
+    /// Writes the rows of a workspace's snapshots again that the log has lost, so that they can be
+    /// named. An operation that is at work in the workspace does that itself.
     pub(crate) async fn relearn(&self, workspace: &Workspace) -> Result<(), Error> {
         if !self.parts.state_dir.is_writable() || !workspace.store_path().exists() {
             return Ok(());

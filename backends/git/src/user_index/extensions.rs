@@ -9,10 +9,11 @@ use crate::ObjectId;
 /// The trees that git has for directories whose entries did not change.
 const TREES: &[u8; 4] = b"TREE";
 
-/// Where the extensions begin, with a digest of what they are called.
+/// Where the extensions begin, with a digest of their names.
 const PLACES: &[u8; 4] = b"EOIE";
 
-/// The trees that the cache in an index names; none if it has no such cache, or cannot be read.
+/// The trees that an index's cache of trees names; none if it has no such cache, or if the cache
+/// cannot be read.
 pub fn cached_trees(index: &[u8]) -> Vec<ObjectId> {
     let found = extensions(index).unwrap_or_default();
     let caches = found.iter().filter(|extension| &extension.name == TREES);

@@ -25,7 +25,8 @@ use crate::worktree::root::{self, Root};
 use crate::worktree::stat_cache::{CachedEntry, Directories, EntryStat, Flags, StatCache};
 use crate::worktree::walk::Walked;
 
-/// So many staged blobs are looked for although they were seen before: it costs next to nothing.
+/// Up to this many staged blobs are looked up again although earlier captures saw them, because
+/// that costs almost nothing.
 const MAX_STAGED_LOOKED_FOR: usize = 1000;
 
 fn object_dirs(repository: Option<&UserRepository>) -> Result<Vec<PathBuf>, SnapshotError> {

@@ -14,15 +14,15 @@ use crate::worktree::memory::{Base, Basis, Scope, Use};
 use crate::worktree::stat_cache::CachedRules;
 use crate::worktree::walk::{self, WalkOptions, Walked};
 
-/// The names of the files that hold rules; those whose text the cache has come first.
+/// The names of the files that hold rules; files whose text the cache has come first.
 const RULE_FILES: &[&[u8]] = &[IGNORE_FILE, ATTRIBUTES_FILE];
 
 /// The result of a walk, and the rules that it used.
 pub(super) struct WalkResult {
     pub(super) walked: Bulk<Walked>,
-    /// Whether it has anything against the rules, for the sake of an earlier capture.
+    /// Whether paths that the rules ignore were captured because an earlier capture has them.
     pub(super) has_kept: bool,
-    /// Whether the files with rules are others than the cache had.
+    /// Whether the files with rules differ from those in the cache.
     pub(super) has_new_rules: bool,
     pub(super) warnings: Vec<String>,
     pub(super) outside_rules: Vec<OutsideRules>,
@@ -30,7 +30,7 @@ pub(super) struct WalkResult {
 }
 
 impl Setting<'_> {
-    /// Walks the workspace, and keeps the bytes of an index that cannot be read meanwhile.
+    /// Walks the workspace. Meanwhile another thread keeps the bytes of an index that is damaged.
     pub(super) fn walk(
         &self,
         base: &mut Base,

@@ -1,4 +1,4 @@
-//! The state of an intent: the position of the ref says whether the commit was made.
+//! Whether the commit that an intent announced was made. The position of the ref tells.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -13,12 +13,12 @@ use crate::operation::Operation;
 /// How many commits are looked at, from a ref backwards.
 const MAX_COMMITS: usize = 100_000;
 
-/// By so many seconds a commit may be dated before its parent: clocks differ. What is older was
-/// hardly made after the intent, unless a clock was set back.
+/// A commit may be dated this many seconds before its parent, because clocks differ. An older one
+/// was probably not made after the intent, unless a clock was set back.
 const MAX_CLOCK_SKEW: i64 = 24 * 60 * 60;
 
-/// How many of the commits that are looked at may be older than that: more than a person makes
-/// while a clock is wrong, and far less than a history that is not the intent's has.
+/// How many older commits are tolerated: more than a person makes while a clock is wrong, and far
+/// fewer than an unrelated history has.
 const MAX_OLD_COMMITS: usize = 10_000;
 
 /// What became of an intent.
