@@ -15,13 +15,13 @@ use crate::read_error::ReadError;
 use crate::record::Record;
 use crate::restore::{self, CopyOptions, CopyOutcome, Node, Restorable, Side, View};
 use crate::restore_error::RestoreError;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, SnapshotId};
 use crate::store_error::StoreError;
 use crate::tree::Entry;
 use crate::workspace::{LockedWorkspace, Workspace};
 
 /// A snapshot in a store: what [`Backend::open`](crate::Backend::open) answers with. Every backend
-/// implements it, and the engine calls it for whoever asks what a snapshot has, or how it was taken.
+/// implements it. The engine calls it to say what a snapshot has, and how it was taken.
 pub trait StoredSnapshot {
     /// Says whether the snapshot has `path`, and why or why not.
     fn why(&self, op: &Operation, path: &RelPath) -> Result<Why, StoreError>;
@@ -71,11 +71,13 @@ pub trait StoredSnapshot {
 
     /// Puts what the snapshot has into a directory that is new or empty, elsewhere: all that is
     /// asked for, or nothing. Files, links, empty directories and permission bits are as a restore
-    /// makes them, and content is checked as it is read. Nothing of the workspace is touched, which
-    /// is locked so that nothing is removed from its store meanwhile.
+    /// makes them, and content is checked as it is read. `workspace` is the one that the snapshot
+    /// was opened in. It is locked so that nothing is removed from its store meanwhile, and nothing
+    /// of it is touched.
     ///
-    /// It is made beside the directory, under a name of our own, and gets its name last. Who is
-    /// killed on the way leaves that, and nothing at the directory.
+    /// The copy is made beside the directory, in a directory with a name of our own, and renamed
+    /// last. If the process is killed before that, this other directory is left, and the target is
+    /// as it was.
     ///
     /// Default: [`RestoreError::Unsupported`].
     fn copy(
@@ -92,12 +94,23 @@ pub trait StoredSnapshot {
 
 /// What [`Stored`] needs of a backend beside what a restore needs. Both backends of this crate
 /// implement it.
-pub(crate) trait Inspect: Restorable {
+pub(crate) trait ReadStored: Restorable {
+    /// The store of a workspace, which stays open with the snapshot.
+    type Store;
+
+    /// As [`Restorable::record`].
+    fn record_in(
+        &self,
+        op: &Operation,
+        store: &Self::Store,
+        id: &SnapshotId,
+    ) -> Result<Record, StoreError>;
+
     /// As [`Restorable::entries`], with the size of each, as far as the store tells it.
     fn sized_entries(
         &self,
         op: &Operation,
-        workspace: &Workspace,
+        store: &Self::Store,
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry, Option<u64>)>, StoreError>;
 
@@ -105,8 +118,7 @@ pub(crate) trait Inspect: Restorable {
     fn why_in(
         &self,
         op: &Operation,
-        workspace: &Workspace,
-        record: &Record,
+        stored: &Stored<'_, Self>,
         path: &RelPath,
     ) -> Result<Why, StoreError>;
 
@@ -114,23 +126,24 @@ pub(crate) trait Inspect: Restorable {
     fn is_repository_unchanged(
         &self,
         op: &Operation,
-        workspace: &Workspace,
+        store: &Self::Store,
         earlier: &Record,
         later: &Record,
     ) -> Result<bool, StoreError> {
-        let _ = (op, workspace, earlier, later);
+        let _ = (op, store, earlier, later);
         Ok(true)
     }
 }
 
 /// A snapshot of one of this crate's backends.
-pub(crate) struct Stored<'a, B> {
+pub(crate) struct Stored<'a, B: ReadStored + ?Sized> {
     pub(crate) backend: &'a B,
     pub(crate) workspace: &'a Workspace,
+    pub(crate) store: B::Store,
     pub(crate) record: Record,
 }
 
-impl<B: Inspect> Stored<'_, B> {
+impl<B: ReadStored> Stored<'_, B> {
     /// The file or link at `path`.
     fn entry_at(&self, op: &Operation, path: &RelPath) -> Result<Entry, ReadError> {
         let record = &self.record;
@@ -165,9 +178,9 @@ impl<B: Inspect> Stored<'_, B> {
     }
 }
 
-impl<B: Inspect> StoredSnapshot for Stored<'_, B> {
+impl<B: ReadStored> StoredSnapshot for Stored<'_, B> {
     fn why(&self, op: &Operation, path: &RelPath) -> Result<Why, StoreError> {
-        self.backend.why_in(op, self.workspace, &self.record, path)
+        self.backend.why_in(op, self, path)
     }
 
     fn rules(&self) -> CaptureRules {
@@ -175,15 +188,15 @@ impl<B: Inspect> StoredSnapshot for Stored<'_, B> {
     }
 
     fn is_unchanged(&self, op: &Operation, later: &Snapshot) -> Result<bool, StoreError> {
-        let (backend, workspace, earlier) = (self.backend, self.workspace, &self.record);
-        let later = backend.record(op, workspace, &later.id)?;
+        let (backend, store, earlier) = (self.backend, &self.store, &self.record);
+        let later = backend.record_in(op, store, &later.id)?;
         Ok(earlier.has_the_same(&later)
-            && backend.is_repository_unchanged(op, workspace, earlier, &later)?)
+            && backend.is_repository_unchanged(op, store, earlier, &later)?)
     }
 
     fn files(&self, op: &Operation) -> Result<Vec<ListedFile>, StoreError> {
         let record = &self.record;
-        let entries = self.backend.sized_entries(op, self.workspace, record)?;
+        let entries = self.backend.sized_entries(op, &self.store, record)?;
         Ok(listed::list(record, entries))
     }
 

@@ -56,7 +56,7 @@ use crate::restore_error::RestoreError;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
-use crate::stored::{Inspect, Stored, StoredSnapshot};
+use crate::stored::{ReadStored, Stored, StoredSnapshot};
 use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -591,12 +591,12 @@ impl Restorable for GitBackend {
         Ok(Box::new(existing_store(workspace)?.blobs(op, ids)?))
     }
 
-    fn user_repository(&self) -> Option<&dyn rollback::UserRepository> {
+    fn user_repository(&self) -> Option<&dyn rollback::RestorableRepository> {
         Some(self)
     }
 }
 
-impl rollback::UserRepository for GitBackend {
+impl rollback::RestorableRepository for GitBackend {
     fn found(&self, workspace: &Workspace) -> Result<Option<FoundRepository>, RepositoryProblem> {
         let found = || match repository::probe(workspace.disk_path())? {
             Probe::Found(repository) => {
@@ -638,14 +638,24 @@ impl rollback::UserRepository for GitBackend {
     }
 }
 
-impl Inspect for GitBackend {
+impl ReadStored for GitBackend {
+    type Store = Arc<Store>;
+
+    fn record_in(
+        &self,
+        op: &Operation,
+        store: &Arc<Store>,
+        id: &SnapshotId,
+    ) -> Result<Record, StoreError> {
+        store.record(op, id)
+    }
+
     fn sized_entries(
         &self,
         op: &Operation,
-        workspace: &Workspace,
+        store: &Arc<Store>,
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry, Option<u64>)>, StoreError> {
-        let store = existing_store(workspace)?;
         let entries = store.tree_paths(op, &tree_of(record)?)?;
         let ids = entries.iter().filter_map(|(_, entry)| sha1(&entry.id));
         let sizes = store.blob_sizes(op, ids.collect())?;
@@ -659,11 +669,10 @@ impl Inspect for GitBackend {
     fn why_in(
         &self,
         op: &Operation,
-        workspace: &Workspace,
-        record: &Record,
+        stored: &Stored<'_, Self>,
         path: &RelPath,
     ) -> Result<Why, StoreError> {
-        let store = existing_store(workspace)?;
+        let (store, record) = (&*stored.store, &stored.record);
         let purged = store.purged()?;
         let item = store.entry_at(op, &tree_of(record)?, path)?;
         if is_of_git_dir(path) {
@@ -676,7 +685,7 @@ impl Inspect for GitBackend {
             return Ok(Why::new(path.clone(), false, reason));
         }
         let item = item.map(|item| item.kind);
-        let rules = TreeRules::of(&store, record, None)?;
+        let rules = TreeRules::of(store, record, None)?;
         let omission = record.snapshot.omissions.covers(path);
         let rule = match omission {
             Some(omission) => rules.of_omission(op, path, omission)?,
@@ -699,14 +708,14 @@ impl Inspect for GitBackend {
     fn is_repository_unchanged(
         &self,
         op: &Operation,
-        workspace: &Workspace,
+        store: &Arc<Store>,
         earlier: &Record,
         later: &Record,
     ) -> Result<bool, StoreError> {
         match (&earlier.git, &later.git) {
             (None, None) => Ok(true),
             (Some(a), Some(b)) if a.stands_the_same(b) => {
-                stage_the_same(op, &*existing_store(workspace)?, a.index, b.index)
+                stage_the_same(op, store, a.index, b.index)
             }
             _ => Ok(false),
         }
@@ -744,10 +753,15 @@ impl Backend for GitBackend {
         workspace: &'a Workspace,
         snapshot: &Snapshot,
     ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
+        let unknown = || StoreError::UnknownSnapshot {
+            id: snapshot.id.clone(),
+        };
+        let store = store_of(workspace)?.ok_or_else(unknown)?;
         Ok(Box::new(Stored {
             backend: self,
             workspace,
-            record: self.record(op, workspace, &snapshot.id)?,
+            record: store.record(op, &snapshot.id)?,
+            store,
         }))
     }
 

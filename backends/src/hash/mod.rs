@@ -48,7 +48,7 @@ use crate::retain::RetainContent;
 use crate::snapshot::{BackendKind, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
-use crate::stored::{Inspect, Stored, StoredSnapshot};
+use crate::stored::{ReadStored, Stored, StoredSnapshot};
 use crate::tree::{Change, ContentId, Entry, EntryKind};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::area;
@@ -381,14 +381,25 @@ impl Restorable for HashBackend {
     }
 }
 
-impl Inspect for HashBackend {
+impl ReadStored for HashBackend {
+    type Store = HashStore;
+
+    fn record_in(
+        &self,
+        _: &Operation,
+        store: &HashStore,
+        id: &SnapshotId,
+    ) -> Result<Record, StoreError> {
+        store.record(id)
+    }
+
     fn sized_entries(
         &self,
         _: &Operation,
-        workspace: &Workspace,
+        store: &HashStore,
         record: &Record,
     ) -> Result<Vec<(RelPath, Entry, Option<u64>)>, StoreError> {
-        let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
+        let manifest = store.manifest(&record.snapshot.reference)?;
         let with_size = |item: &Item| {
             let (path, entry) = item.content()?;
             Some((path.clone(), entry, item.bytes()))
@@ -399,12 +410,12 @@ impl Inspect for HashBackend {
     fn why_in(
         &self,
         _: &Operation,
-        workspace: &Workspace,
-        record: &Record,
+        stored: &Stored<'_, Self>,
         path: &RelPath,
     ) -> Result<Why, StoreError> {
-        let manifest = HashStore::of(workspace).manifest(&record.snapshot.reference)?;
-        let purged = Purged::of(workspace)?;
+        let record = &stored.record;
+        let manifest = stored.store.manifest(&record.snapshot.reference)?;
+        let purged = Purged::of(stored.workspace)?;
         let entry = manifest.entry(path);
         if entry.is_some_and(|entry| purged.contains(&entry.id)) {
             let reason = OmissionReason::Purged.as_str();
@@ -445,10 +456,12 @@ impl Backend for HashBackend {
         workspace: &'a Workspace,
         snapshot: &Snapshot,
     ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError> {
+        let store = HashStore::of(workspace);
         Ok(Box::new(Stored {
             backend: self,
             workspace,
-            record: HashStore::of(workspace).record(&snapshot.id)?,
+            record: store.record(&snapshot.id)?,
+            store,
         }))
     }
 

@@ -17,7 +17,7 @@ use crate::contents::{ContentError, Contents};
 use crate::coverage::{Coverage, Omission, OmissionReason, OmittedKind};
 use crate::descriptor;
 use crate::git::repository::{Head, OperationFiles};
-use crate::git::rollback::{FoundRepository, UserRepository};
+use crate::git::rollback::{FoundRepository, RestorableRepository};
 use crate::git::{ObjectId, ObjectKind};
 use crate::host_rules::IgnoreOptions;
 use crate::identity::Identity;
@@ -769,12 +769,12 @@ impl Restorable for Naive {
         Ok(Box::new(NaiveContents(asked.collect())))
     }
 
-    fn user_repository(&self) -> Option<&dyn UserRepository> {
+    fn user_repository(&self) -> Option<&dyn RestorableRepository> {
         Some(self)
     }
 }
 
-impl UserRepository for Naive {
+impl RestorableRepository for Naive {
     fn found(&self, workspace: &Workspace) -> Result<Option<FoundRepository>, RepositoryProblem> {
         let directory = workspace.disk_path();
         let Some(state) = self.git_state(directory, None) else {

@@ -6,7 +6,7 @@ use super::plan::Node;
 use crate::backend::SnapshotOptions;
 use crate::contents::Contents;
 use crate::coverage::OmissionReason;
-use crate::git::rollback::UserRepository;
+use crate::git::rollback::RestorableRepository;
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::Record;
@@ -18,8 +18,9 @@ use crate::tree::{Change, ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
 use crate::worktree::journal::Seen;
 
-/// What the shared order of a restore needs from a backend. Both backends of this crate implement
-/// it, and for the tests of the order one in memory; the order, plans and copies call it.
+/// What the shared procedure of a restore needs from a backend. Both backends of this crate
+/// implement it, and one in memory for the tests of the procedure. The procedure, plans and copies
+/// call it.
 pub(crate) trait Restorable {
     /// What a capture answers with.
     type Capture: Captured;
@@ -70,8 +71,8 @@ pub(crate) trait Restorable {
         paths: &[RelPath],
     ) -> Result<Vec<Option<Node>>, StoreError>;
 
-    /// All entries, sorted by path. Asked for only where the usual permission bits of the two
-    /// sides differ, which makes every path a candidate.
+    /// All entries, sorted by path. A copy asks for them; a restore only where the usual permission
+    /// bits of the two sides differ, which makes every path a candidate.
     fn entries(
         &self,
         op: &Operation,
@@ -136,7 +137,7 @@ pub(crate) trait Restorable {
     ) -> Result<Box<dyn Contents + 'a>, StoreError>;
 
     /// The user's repository, if the backend captures the state of one. Default: there is none.
-    fn user_repository(&self) -> Option<&dyn UserRepository> {
+    fn user_repository(&self) -> Option<&dyn RestorableRepository> {
         None
     }
 }
