@@ -86,20 +86,22 @@ pub trait Backend: Send + Sync {
         snapshot: &Snapshot,
     ) -> Result<Box<dyn StoredSnapshot + 'a>, StoreError>;
 
-    /// The snapshots that the store of `workspace` holds for this backend, oldest first, and what
-    /// cannot be read as one, so that it hides no other.
+    /// Lists the snapshots that the store of `workspace` holds for this backend, oldest first. What
+    /// is there as a snapshot and cannot be read is named too, and does not hide the others.
     ///
-    /// This is the truth that a log of snapshots can be rebuilt from.
+    /// A log of snapshots can be rebuilt from the list.
     fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError>;
 
-    /// What a look tells of the snapshots that the store of `workspace` holds for this backend, at
-    /// a cost that hardly grows with their number. Whoever keeps a log of snapshots finds out by it
-    /// whether the two are in step. What cannot be read counts too.
+    /// Sums up which snapshots the store of `workspace` holds for this backend, at a cost that
+    /// hardly grows with their number. By it a host finds out whether its log of snapshots agrees
+    /// with the store. What cannot be read counts too.
     ///
-    /// Default: the ids of those that [`Backend::list`] has.
+    /// Default: the ids of all that [`Backend::list`] names, as far as they are known.
     fn holdings(&self, op: &Operation, workspace: &Workspace) -> Result<Holdings, StoreError> {
-        let listed = self.list(op, workspace)?.snapshots.into_iter();
-        Ok(Holdings::Ids(listed.map(|snapshot| snapshot.id).collect()))
+        let listed = self.list(op, workspace)?;
+        let unreadable = listed.unreadable.into_iter().filter_map(|found| found.id);
+        let readable = listed.snapshots.into_iter().map(|snapshot| snapshot.id);
+        Ok(Holdings::Ids(readable.chain(unreadable).collect()))
     }
 
     /// Compares two snapshots of this backend. The worktree is not looked at.
@@ -182,8 +184,9 @@ pub trait Backend: Send + Sync {
         snapshots: &[&Snapshot],
     ) -> Vec<Result<Verification, StoreError>>;
 
-    /// Forgets the snapshots with these ids, and of what [`Backend::list`] could not read that with
-    /// the names `unreadable`. What is not there is fine. Content stays until [`Backend::collect`].
+    /// Forgets the snapshots with these `ids`, and what [`Backend::list`] could not read and has
+    /// under the names in `unreadable`. An id or a name that is not there is no error. Content
+    /// stays until [`Backend::collect`].
     fn forget(
         &self,
         op: &Operation,
@@ -204,7 +207,7 @@ pub trait Backend: Send + Sync {
 }
 
 impl dyn Backend + '_ {
-    /// The repository, for who commits: [`CommitError::Unsupported`] where there is none.
+    /// The repository that commits are made in: [`CommitError::Unsupported`] if there is none.
     pub fn committing(&self) -> Result<&dyn Repository, CommitError> {
         self.repository().ok_or_else(|| {
             CommitError::Unsupported(format!("the backend {} has no commits", self.kind()))

@@ -197,11 +197,12 @@ pub struct FoundContents {
     pub unreadable: Vec<crate::problem::Problem>,
 }
 
-/// Removing content that snapshots still need, for good: what [`Backend::purging`](crate::Backend::purging) answers with.
-/// Both backends of this crate implement it, and the purge of the crate `stillframe` calls it.
+/// Removes content that snapshots still need: what [`Backend::purging`](crate::Backend::purging)
+/// answers with. Both backends of this crate implement it, and the engine calls it for a purge.
 pub trait Purging: Send + Sync {
-    /// Finds the content that `target` names, in every snapshot of this backend, and that which has
-    /// one of the ids `also`. Reads alone, and may read every tree. Nothing found is no error.
+    /// Finds the content that `target` names in any snapshot of this backend, and the content with
+    /// one of the ids in `also`. Only reads, and may read every tree. It is no error if nothing is
+    /// found.
     fn find_content(
         &self,
         op: &Operation,
@@ -210,15 +211,15 @@ pub trait Purging: Send + Sync {
         also: &[ContentId],
     ) -> Result<FoundContents, PurgeError>;
 
-    /// Removes the bytes of `contents` from the store, whoever needs them, with those of all that
-    /// was purged before; then looks at all that is left.
+    /// Removes the bytes of `contents` from the store, even if a snapshot needs them, and of
+    /// everything that was purged before. Then it looks at all that is left.
     ///
-    /// Snapshots stay, with their ids. What they have at a purged path is known by its id alone: a
-    /// restore leaves the path as it is and names it, [`Backend::verify`](crate::Backend::verify) names it and calls it no
-    /// damage, and no capture takes the content again: it is omitted as
-    /// [`OmissionReason::Purged`](crate::OmissionReason). The list of what was purged is durable
-    /// before anything is removed. On `Err` this, or [`Backend::collect`](crate::Backend::collect), can be called again to
-    /// go on.
+    /// Snapshots keep their ids. Of what they have at a purged path only the id is left: a restore
+    /// leaves the path as it is and names it, [`Backend::verify`](crate::Backend::verify) names it
+    /// and calls it no damage, and no capture stores the content again
+    /// ([`OmissionReason::Purged`](crate::OmissionReason)). The list of what was purged is durable
+    /// before anything is removed. On `Err` this, or [`Backend::collect`](crate::Backend::collect),
+    /// can be called again and goes on.
     fn purge(
         &self,
         op: &Operation,

@@ -11,9 +11,9 @@ use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
 use crate::workspace::{LockedWorkspace, Workspace};
 
-/// The user's repository, as far as a host makes commits in it, or has to look after what restores left
-/// there. The git backend implements it; the engine calls it for steps that commit, for restores and
-/// for clean-ups.
+/// What a backend can do with the user's repository: make commits in it, and look after the refs
+/// that restores left there. The git backend implements it. The engine calls it for steps that
+/// commit, for restores and for clean-ups.
 pub trait Repository: Send + Sync {
     /// Which of these ids, in hexadecimal, the user's repository has no object of.
     fn objects_gone(&self, op: &Operation, workspace: &Workspace, ids: &[&str])

@@ -345,6 +345,8 @@ impl Double {
     }
 }
 
+/// Fails so: the newest snapshot cannot be read.
+pub(crate) const RECORD: &str = "a record";
 /// Fails so: what cannot be read has no id, because the disk did not give it.
 pub(crate) const RECORD_OF_NOBODY: &str = "a record of nobody";
 /// Fails so: verifying several, there is no answer about the last one.
@@ -394,6 +396,13 @@ impl Backend for Double {
 
     fn list(&self, op: &Operation, workspace: &Workspace) -> Result<Listing, StoreError> {
         let mut listing = self.inner.list(op, workspace)?;
+        if self.is_failing(RECORD) {
+            let newest = listing.snapshots.pop().unwrap();
+            let problem = Problem::new(newest.id.as_str(), "it is damaged");
+            let mut found = Unreadable::new(newest.id.to_string(), problem);
+            found.id = Some(newest.id);
+            listing.unreadable.push(found);
+        }
         if self.is_failing(RECORD_OF_NOBODY) {
             let problem = Problem::new("refs/1", "the disk failed").of_kind(ErrorKind::Storage);
             let mut found = Unreadable::new("refs/1".to_owned(), problem);

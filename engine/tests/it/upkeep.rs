@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use stillframe::backends::{Label, PurgeTarget};
+use stillframe::backends::{Backend as _, Label, Operation, PurgeTarget, StateDir, Workspace};
 use stillframe::options::GcOptions;
 use stillframe::{
     Engine, EngineOptions, ErrorKind, RestoreRequest, RunContext, RunOptions, SessionManager,
     Snapshot,
 };
 
-use crate::support::{DISK, Host, NO_ANSWER, RECORD_OF_NOBODY, Work, writes};
+use crate::support::{DISK, Host, NO_ANSWER, RECORD, RECORD_OF_NOBODY, Work, writes};
 
 async fn snapshots(session: &SessionManager, host: &Host, count: u32) -> Vec<Snapshot> {
     let mut taken = Vec::new();
@@ -308,4 +308,20 @@ async fn a_backend_of_a_hosts_own_is_asked_where_it_restores() {
     host.backend.fail("place");
     let refused = engine.check_restore_place(&taken[0]).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_counts_too() {
+    let host = Host::new();
+    let (_engine, session) = host.session().await;
+    snapshots(&session, &host, 3).await;
+    let state = StateDir::open(host.state()).unwrap();
+    let workspace = Workspace::open(host.workspace().path, &state).unwrap();
+    let holdings = || {
+        let found = host.backend.holdings(&Operation::unbounded(), &workspace);
+        found.unwrap().count()
+    };
+    assert_eq!(holdings(), 3);
+    host.backend.fail(RECORD);
+    assert_eq!(holdings(), 3);
 }
