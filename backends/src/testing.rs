@@ -46,7 +46,7 @@ use crate::{
 /// `backend_contract!(promises, TestBackend::in_directory(ours); a_snapshot_is_invisible …)`.
 #[macro_export]
 macro_rules! backend_contract {
-    ($name:ident, $new:expr) => {
+    ($name:ident, $new:expr $(,)?) => {
         $crate::backend_contract! {
             $name, $new;
             restore_gives_back_every_path

@@ -29,11 +29,19 @@
 //! if let Some(diff) = &outcome.workspace.diff {
 //!     println!("{} files changed", diff.files_changed);
 //! }
-//! // What it did, as it was told: the last event of a run says that it has ended.
+//! // The session's events: those that were missed, then each new one.
 //! while let Some(event) = events.next().await {
 //!     let event = event?;
 //!     println!("{}", event.event_type);
-//!     if [EventType::RUN_COMPLETED, EventType::RUN_FAILED].contains(&event.event_type) {
+//!     // The last event of a run says how it ended.
+//!     let ended = [
+//!         EventType::RUN_COMPLETED,
+//!         EventType::RUN_FAILED,
+//!         EventType::RUN_CANCELLED,
+//!         EventType::RUN_TIMEOUT,
+//!         EventType::RUN_INTERRUPTED,
+//!     ];
+//!     if event.run_id == Some(outcome.run_id.clone()) && ended.contains(&event.event_type) {
 //!         break;
 //!     }
 //! }

@@ -45,7 +45,10 @@ pub(crate) enum Reader {
 }
 
 /// An artifact on its way into the store.
-pub(crate) struct Putting(oneshot::Receiver<Result<ArtifactMeta, Error>>);
+pub(crate) struct Putting {
+    key: ArtifactKey,
+    answer: oneshot::Receiver<Result<ArtifactMeta, Error>>,
+}
 
 impl Putting {
     /// Has `content` kept under `key`, and does not wait for it.
@@ -56,6 +59,7 @@ impl Putting {
         reader: Reader,
     ) -> Self {
         let (reply, answer) = oneshot::channel();
+        let asked = key.clone();
         // Where the actor is lost, so is the reply.
         let _ = actor.send_message(ArtifactStoreMessage::Put {
             key,
@@ -63,12 +67,17 @@ impl Putting {
             reader,
             reply,
         });
-        Self(answer)
+        Self { key: asked, answer }
     }
 
     /// Waits until the artifact is kept.
     pub(crate) async fn done(self) -> Result<ArtifactMeta, Error> {
-        self.0.await.unwrap_or_else(|_| Err(lost()))
+        let meta = self.answer.await.unwrap_or_else(|_| Err(lost()))?;
+        if meta.key == self.key {
+            return Ok(meta);
+        }
+        let detail = format!("the artifact store kept {:?} as {:?}", self.key, meta.key);
+        Err(Error::new(ErrorKind::Storage, detail))
     }
 }
 

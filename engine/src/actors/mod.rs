@@ -43,6 +43,7 @@ use crate::actors::watched::WatchedWorkspaces;
 use crate::blocking::Blocking;
 use crate::error::{Error, stopped};
 use crate::id::{EngineId, RunId, SessionId};
+use crate::records::artifact::ArtifactRecord;
 use crate::state::liveness::EngineLock;
 use crate::state::reader::StateReader;
 use crate::state::reserve::Reserve;
@@ -176,10 +177,29 @@ impl Artifacts {
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Files { .. } => "file",
-            Self::Host(_) => "custom",
+            Self::Host(_) => HOSTS_STORE,
         }
     }
+
+    /// Refuses an artifact that is kept by a store of another kind than this engine has.
+    pub(crate) fn check_kept_here(&self, artifact: &ArtifactRecord) -> Result<(), Error> {
+        match artifact.storage_backend == self.kind() {
+            true => Ok(()),
+            false => Err(Error::unavailable(self.elsewhere(artifact))),
+        }
+    }
+
+    /// Says that an artifact is kept by a store that this engine does not have.
+    pub(crate) fn elsewhere(&self, artifact: &ArtifactRecord) -> String {
+        let (key, kind) = (&artifact.key, &artifact.storage_backend);
+        format!(
+            "artifact {key:?} is kept by a store (of kind {kind}) that this engine was not given"
+        )
+    }
 }
+
+/// What the registry calls a store that a host has given.
+pub(crate) const HOSTS_STORE: &str = "custom";
 
 /// Opens the store in `root`, unless that is done.
 fn open_once(

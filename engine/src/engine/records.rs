@@ -332,7 +332,8 @@ impl Engine {
 
     /// The bytes of an artifact. The reader blocks; damaged bytes are never returned.
     pub async fn open_artifact(&self, key: &str) -> Result<Box<dyn Read + Send>, Error> {
-        self.artifact(key).await?;
+        let artifact = self.artifact(key).await?;
+        self.core.parts.artifacts.check_kept_here(&artifact)?;
         self.core.get(ArtifactKey::new(key)?).await
     }
 

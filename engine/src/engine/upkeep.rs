@@ -325,9 +325,11 @@ impl Engine {
             .await?
     }
 
-    /// Deletes an artifact; the key may be used again. `NotFound` if there is none.
+    /// Deletes an artifact; the key may be used again. `NotFound` if there is none, and `Unavailable`
+    /// if it is kept by another store than this engine has.
     pub async fn remove_artifact(&self, key: &str) -> Result<(), Error> {
-        self.artifact(key).await?;
+        let artifact = self.artifact(key).await?;
+        self.core.parts.artifacts.check_kept_here(&artifact)?;
         let core = self.core.clone();
         let key = ArtifactKey::new(key)?;
         self.core

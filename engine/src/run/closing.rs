@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::Value;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
-use stillframe_backends::{BackendKind, Diff, DiffOptions, Operation, Snapshot};
+use stillframe_backends::{BackendKind, Diff, DiffOptions, ErrorKind, Operation, Snapshot};
 
 use crate::actors::artifact_store::{Putting, Reader};
 use crate::actors::core::Core;
@@ -93,6 +93,13 @@ pub(crate) async fn diff(
     };
     let (mut record, mut held, mut problem) = (None, None, None);
     match kept {
+        Ok(Some((key, Some((meta, _))))) if diff.patch_bytes.is_some_and(|n| n != meta.bytes) => {
+            let detail = format!(
+                "the artifact store kept {} bytes of patch {key:?}",
+                meta.bytes
+            );
+            problem = Some(Error::new(ErrorKind::Storage, detail));
+        }
         Ok(Some((key, put))) => {
             diff.patch = None;
             diff.patch_ref = Some(key.into());

@@ -671,11 +671,10 @@ impl<'a> Upkeep<'a> {
             .iter()
             .filter_map(|row| row.run_id.as_ref())
             .collect();
+        let kept = &self.parts.artifacts;
         let orphan = self.artifacts.iter().position(|artifact| {
-            artifact
-                .run_id
-                .as_ref()
-                .is_some_and(|id| !alive.contains(id))
+            let run_id = artifact.run_id.as_ref();
+            kept.check_kept_here(artifact).is_ok() && run_id.is_some_and(|id| !alive.contains(id))
         });
         let Some(orphan) = orphan else {
             return Ok(false);

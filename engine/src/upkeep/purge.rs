@@ -6,19 +6,20 @@ use std::io::{self, BufRead as _, BufReader, Read};
 
 use jiff::Timestamp;
 use serde::Serialize;
-use stillframe_artifact_store::ArtifactKey;
+use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use stillframe_backends::{
     Backend, BackendKind, ContentId, ErrorKind, FoundContent, KeptContent, Label, LockedWorkspace,
     Operation, PatchText, PathError, Problem, Proof, PurgeTarget, Purging, SnapshotId, Workspace,
     printable,
 };
 
-use crate::actors::Parts;
 use crate::actors::core::Core;
+use crate::actors::{HOSTS_STORE, Parts};
 use crate::error::Error;
 use crate::events::data::ContentPurged;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
+use crate::records::artifact::ArtifactRecord;
 use crate::records::run_document::KeptPatch;
 use crate::run::lock::RunLock;
 use crate::state::RunFilter;
@@ -429,11 +430,14 @@ impl Artifacts {
         let digits = digits_of(contents);
         let ids = contents.iter().flat_map(|c| [Some(c.id), c.other_id]);
         let whole: HashSet<String> = ids.flatten().map(|id| id.to_string()).collect();
+        let rows = parts.reader.read_blocking(|store| store.artifacts(None))?;
         if !parts.artifacts.is_there() {
+            self.note_elsewhere(parts, &rows, &[]);
             return Ok(());
         }
         let store = parts.artifacts.store()?;
         let list = store.list()?;
+        self.note_elsewhere(parts, &rows, &list.artifacts);
         for damaged in list.damaged {
             let problem = Problem::new(damaged, "the record of this artifact is damaged");
             self.unreadable.push(problem);
@@ -464,6 +468,21 @@ impl Artifacts {
             }
         }
         Ok(())
+    }
+
+    /// Notes the artifacts on record that another store has, where nobody has looked. Two stores
+    /// of hosts have one kind, so of these it also counts what the store lists.
+    fn note_elsewhere(&mut self, parts: &Parts, rows: &[ArtifactRecord], listed: &[ArtifactMeta]) {
+        let keys: HashSet<&str> = listed.iter().map(|meta| meta.key.as_str()).collect();
+        let is_hosts = parts.artifacts.kind() == HOSTS_STORE;
+        for row in rows {
+            let is_unlisted = is_hosts && !keys.contains(row.key.as_str());
+            if is_unlisted || parts.artifacts.check_kept_here(row).is_err() {
+                let what = format!("artifact {}", row.key);
+                let detail = parts.artifacts.elsewhere(row);
+                self.unreadable.push(Problem::new(what, detail));
+            }
+        }
     }
 }
 

@@ -298,7 +298,10 @@ pub(crate) async fn artifacts(core: &Core) -> Result<Vec<ArtifactVerdict>, Error
     for row in rows {
         // Opening reads all of it and compares.
         let opened = match ArtifactKey::new(row.key.clone()) {
-            Ok(key) => core.get(key).await,
+            Ok(key) => match core.parts.artifacts.check_kept_here(&row) {
+                Ok(()) => core.get(key).await,
+                Err(e) => Err(e),
+            },
             Err(e) => Err(e.into()),
         };
         if let Err(e) = opened {

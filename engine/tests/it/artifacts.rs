@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use stillframe::backends::{Label, PurgeTarget};
 use stillframe::events::EventType;
 use stillframe::options::GcOptions;
-use stillframe::{Engine, ErrorKind, Event, RunOptions, WorkspaceOptions};
+use stillframe::{Engine, EngineOptions, ErrorKind, Event, RunOptions, WorkspaceOptions};
 use stillframe_artifact_store::{
     ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, FileStore, GetError,
     MemoryStore, PutError, PutOptions, StoreError,
@@ -104,6 +105,45 @@ fn keys(store: &dyn ArtifactStore) -> Vec<String> {
 async fn with_store(host: &Host, store: Arc<dyn ArtifactStore>) -> Engine {
     let options = host.options().artifact_store(store);
     Engine::start(options).await.unwrap()
+}
+
+// The purge was called proven, and the content was still in the other store.
+#[tokio::test]
+async fn an_artifact_in_another_store_is_neither_opened_nor_removed_and_no_purge_is_proven() {
+    let host = Host::new();
+    let store: Arc<MemoryStore> = Arc::default();
+    let secret = "the secret of the other store\n";
+    let options = || EngineOptions::default().state_dir(host.state());
+    let start = async |options| Engine::start(options).await.unwrap();
+    let engine = start(options().artifact_store(store.clone())).await;
+    let session = engine.session("s").await.unwrap();
+    host.write("env", secret);
+    let workspace = host.workspace().retain_content(true);
+    session.snapshot(&workspace, Label::MANUAL).await.unwrap();
+    let (key, content) = ("transcript", Box::new(secret.as_bytes()));
+    let put = session.put_artifact(key, "text/plain", content).await;
+    put.unwrap();
+    engine.shutdown().await.unwrap();
+
+    for other in [None, Some(Arc::<MemoryStore>::default())] {
+        let engine = match other {
+            None => start(options()).await,
+            Some(other) => start(options().artifact_store(other)).await,
+        };
+        let is_ours = engine.open_artifact(key).await.map(drop);
+        assert!(is_ours.is_err());
+        let target: PurgeTarget = "env".parse().unwrap();
+        let purged = engine.purge(&host.workspace(), target).await.unwrap();
+        assert!(!purged.is_proven());
+        let named: Vec<&str> = purged.proof.unproven.iter().map(|p| &*p.what).collect();
+        assert_eq!(named, [format!("artifact {key}")]);
+        engine.shutdown().await.unwrap();
+    }
+    let engine = start(options()).await;
+    let refused = engine.remove_artifact(key).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert_eq!(engine.artifacts(None).await.unwrap().len(), 1);
+    assert_eq!(keys(&*store), [key]);
 }
 
 /// Begins a run whose patch goes to the store of artifacts, and waits until it stands before the
