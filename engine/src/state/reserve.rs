@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
 use stillframe_backends::{ErrorKind, open_regular, printable};
@@ -39,6 +39,8 @@ const MIN_TIMES_FREE: u64 = 16;
 pub(crate) struct Reserve {
     state_dir: Arc<Path>,
     is_lent: Arc<AtomicBool>,
+    /// Held while it is put back: an engine that ends may do that on two threads.
+    putting_back: Arc<Mutex<()>>,
 }
 
 impl Reserve {
@@ -47,6 +49,7 @@ impl Reserve {
         Self {
             state_dir: state_dir.into(),
             is_lent: Arc::default(),
+            putting_back: Arc::default(),
         }
     }
 
@@ -82,6 +85,8 @@ impl Reserve {
     /// Makes the reserve again if it was released, from the space that is left after the work. Best
     /// effort. Blocks.
     pub(crate) fn put_back(&self) {
+        let lock = self.putting_back.lock();
+        let _lock = lock.unwrap_or_else(PoisonError::into_inner);
         if !self.is_lent() || self.bytes() > 0 {
             return;
         }
@@ -242,5 +247,27 @@ mod tests {
         assert_eq!(reserve.bytes(), 0, "who lent nothing puts nothing back");
         reserve.put_back();
         assert_eq!(reserve.bytes(), BYTES);
+    }
+
+    // The second one truncated what the first had made.
+    #[test]
+    fn two_threads_that_put_it_back_make_it_once() {
+        let state = tempfile::tempdir().unwrap();
+        let reserve = Reserve::of(state.path());
+        reserve.keep();
+        for _ in 0..50 {
+            assert!(reserve.lend());
+            let barrier = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        reserve.clone().put_back();
+                    });
+                }
+            });
+            assert_eq!(reserve.bytes(), BYTES);
+            assert_eq!(fs::read_dir(state.path()).unwrap().count(), 1);
+        }
     }
 }
