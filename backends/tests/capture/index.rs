@@ -206,8 +206,13 @@ fn an_id_that_replaced_another_of_its_length_is_captured_as_it_is_on_disk() {
     ground.commit("filled in");
     ground.write(".gitattributes", "*.c ident\n");
     ground.commit("attributes");
-    ground.remove("a.c");
-    ground.git(["checkout", "-q", "--", "a.c"]);
+    // Where file and index have one time, git reads the file, and takes it for changed.
+    let is_taken_for_clean = |_| {
+        ground.remove("a.c");
+        ground.git(["checkout", "-q", "--", "a.c"]);
+        ground.git(["diff-files", "--name-only"]).is_empty()
+    };
+    assert!((0..100).any(is_taken_for_clean));
     ground.settle();
     let on_disk = fs::read_to_string(ground.path("a.c")).unwrap();
     assert_eq!(on_disk.len(), filled_in.len(), "the size tells nothing");
