@@ -1,5 +1,7 @@
 //! For tests: operations whose calls a test observes or makes fail.
 
+use std::collections::BTreeMap;
+
 use crate::faults::{Calls, Done, Fault, Witness};
 use crate::operation::Operation;
 
@@ -13,6 +15,12 @@ pub fn with<T>(fault: Fault, work: impl FnOnce(&Operation) -> T) -> (T, u64) {
 pub fn calls_of<T>(work: impl FnOnce(&Operation) -> T) -> (T, Calls) {
     let (answer, witness) = seen_by(Witness::of(Fault::None), work);
     (answer, witness.calls())
+}
+
+/// The same, with what the calls do, by their numbers.
+pub fn calls_and_done<T>(work: impl FnOnce(&Operation) -> T) -> (T, Calls, BTreeMap<u64, Done>) {
+    let (answer, witness) = seen_by(Witness::of(Fault::None), work);
+    (answer, witness.calls(), witness.done_by_number())
 }
 
 /// Does `work`, and calls `look` before each of its calls.

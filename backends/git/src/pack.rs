@@ -103,8 +103,9 @@ struct Unfinished {
     /// By offset.
     entries: Vec<Packed>,
     ids: HashSet<ObjectId>,
-    /// The file is in an unknown state: a write failed half-way.
-    is_broken: bool,
+    /// The file is in an unknown state: a write failed half-way, with this error of the system's
+    /// if it was one.
+    broken: Option<Option<i32>>,
 }
 
 impl PackWriter {
@@ -117,7 +118,7 @@ impl PackWriter {
             written: 0,
             entries: Vec::new(),
             ids: HashSet::new(),
-            is_broken: false,
+            broken: None,
         };
         // The count is filled in at the end.
         unfinished.append(b"PACK\0\0\0\x02\0\0\0\0")?;
@@ -252,7 +253,7 @@ impl Unfinished {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), PathError> {
-        if self.is_broken || self.pending.len() + bytes.len() > BUFFER_BYTES {
+        if self.broken.is_some() || self.pending.len() + bytes.len() > BUFFER_BYTES {
             self.flush()?;
         }
         if bytes.len() > BUFFER_BYTES {
@@ -272,13 +273,14 @@ impl Unfinished {
 
     /// Writes behind what was written; `pending` must be empty.
     fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
-        let result = if self.is_broken {
-            let source = io::Error::other("an earlier write failed");
-            Err(PathError::at("write", self.file.path())(source))
-        } else {
-            self.file.write_at(bytes, self.written)
-        };
-        self.is_broken = result.is_err();
+        if let Some(errno) = self.broken {
+            // Of two threads whose writes fail either may be the one that tells.
+            let earlier = || io::Error::other("an earlier write failed");
+            let source = errno.map_or_else(earlier, io::Error::from_raw_os_error);
+            return Err(PathError::at("write", self.file.path())(source));
+        }
+        let result = self.file.write_at(bytes, self.written);
+        self.note_broken(&result);
         result?;
         self.written += bytes.len() as u64;
         Ok(())
@@ -287,15 +289,23 @@ impl Unfinished {
     /// Forgets what lies behind `position`; `pending` must be empty.
     fn truncate(&mut self, position: u64) -> Result<(), PathError> {
         let result = self.file.truncate(position);
-        self.is_broken |= result.is_err();
+        self.note_broken(&result);
         result?;
         self.written = position;
         Ok(())
     }
 
+    fn note_broken(&mut self, result: &Result<(), PathError>) {
+        if let Err(error) = result
+            && self.broken.is_none()
+        {
+            self.broken = Some(error.source.raw_os_error());
+        }
+    }
+
     fn record(&mut self, entry: Packed) -> Result<(), PathError> {
         if u32::try_from(self.entries.len() + 1).is_err() {
-            self.is_broken = true;
+            self.broken = Some(None);
             let source = io::Error::other("a pack holds no more than 4 294 967 295 objects");
             return Err(PathError::at("extend", self.file.path())(source));
         }
@@ -358,7 +368,7 @@ impl Unfinished {
         directory: &Path,
         others: &[&StagedFile],
     ) -> Result<Option<FinishedPack>, StoreError> {
-        if self.entries.is_empty() && !self.is_broken {
+        if self.entries.is_empty() && self.broken.is_none() {
             durable::sync_together(others)?;
             return Ok(None);
         }

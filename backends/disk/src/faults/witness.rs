@@ -1,5 +1,6 @@
 //! For tests: the observer of an operation's calls, which makes one of them fail.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ struct Seen {
     fault: Fault,
     /// Where in the code each call was made, in their order.
     places: Vec<&'static Location<'static>>,
-    done: Vec<Done>,
+    /// Those that said what they do, by their numbers.
+    done: Vec<(u64, Done)>,
     look: Option<Look>,
 }
 
@@ -97,7 +99,13 @@ impl Witness {
 
     /// Those of the calls that said what they do, in their order.
     pub fn done(&self) -> Vec<Done> {
-        self.seen().done.clone()
+        let seen = self.seen();
+        seen.done.iter().map(|(_, done)| done.clone()).collect()
+    }
+
+    /// The same by the number of each call.
+    pub fn done_by_number(&self) -> BTreeMap<u64, Done> {
+        self.seen().done.iter().cloned().collect()
     }
 
     pub(crate) fn before(
@@ -115,7 +123,8 @@ impl Witness {
             effect,
             Some(Effect::Sync(_) | Effect::SyncDirectory(_) | Effect::SyncFileSystem(_))
         );
-        seen.done.extend(effect.map(Done::from));
+        seen.done
+            .extend(effect.map(|effect| (call, Done::from(effect))));
         match seen.fault {
             Fault::StopBefore(at) if call >= at => Err(io::Error::other("the process died")),
             Fault::FailAt(at, errno) if call == at => Err(io::Error::from_raw_os_error(errno)),
