@@ -1,6 +1,6 @@
-//! What every artifact store promises: tests that an author of one runs over it. Not tested, because
-//! it takes more than the port: that content survives a power cut or a restart, and that memory use
-//! does not depend on its length.
+//! What every artifact store promises: tests that an author of one runs over it. Not tested,
+//! because it takes more than the port: that content survives a power cut or a restart, and that
+//! memory use does not depend on its length.
 //!
 //! ```
 //! use stillframe_artifact_store::testing::TestArtifactStore;

@@ -6,8 +6,8 @@ use crate::path::RelPath;
 use crate::snapshot::Snapshot;
 use crate::worktree::walk::Link;
 
-/// At most this many names are listed in a snapshot; of the rest only the number of files. A package
-/// store that links its files has hundreds of thousands, and nobody reads that.
+/// At most this many names are listed in a snapshot; of the rest only the number of files. A
+/// package store that links its files has hundreds of thousands, and nobody reads that.
 const MAX_NAMED: usize = 1000;
 
 /// Writes down in `snapshot` which of the captured names are of one file. A name may be among

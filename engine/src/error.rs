@@ -211,8 +211,8 @@ impl From<&crate::error::Error> for Failure {
     }
 }
 
-/// The commands that are a way on, of what tells more than its kind. Whoever reads a failure that is
-/// on record has no error to ask.
+/// The commands that are a way on, of what tells more than its kind. Whoever reads a failure that
+/// is on record has no error to ask.
 fn way_on(error: &Error) -> Option<String> {
     if let Some(WorkspaceError::Gone { path }) = error.wrapped() {
         let path = printable(path);

@@ -95,8 +95,8 @@ pub(crate) struct FoundRepository {
     pub(crate) operation: Result<OperationFiles, RepositoryProblem>,
 }
 
-/// The user's repository, for a restore that puts it back. The git backend implements it. The shared
-/// procedure gets it from there, and hands it back here.
+/// The user's repository, for a restore that puts it back. The git backend implements it. The
+/// shared procedure gets it from there, and hands it back here.
 pub(crate) trait RestorableRepository {
     /// The repository as it is now; `None`: it is gone. An error: it is there, and cannot be read,
     /// so nothing of it can be put back.

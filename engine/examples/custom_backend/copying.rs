@@ -1,7 +1,7 @@
 //! A backend that copies every file, so that little has to be explained. It keeps no journal: a
-//! crash in the middle of a restore leaves it half-way. Of the promises in
-//! `stillframe_backends::testing` it keeps 19; it knows no links, permission bits or limits, and lets
-//! an id be used twice.
+//! crash in the middle of a restore leaves it half-way. It knows no links, permission bits or
+//! limits, and lets an id be used twice, so it keeps only some of the promises in
+//! `stillframe_backends::testing`.
 
 use std::collections::BTreeMap;
 use std::fs;

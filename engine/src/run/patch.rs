@@ -17,8 +17,8 @@ const MAX_WAITING: usize = 4;
 ///
 /// `begin` is called once there are more than `max_held_bytes`, or the patch is known to be wanted,
 /// and lets somebody read. What is read ends in an error if the comparison fails, or the patch is
-/// not wanted after all. Where nobody reads any more, the comparison goes on for what else it tells.
-/// Blocks.
+/// not wanted after all. Where nobody reads any more, the comparison goes on for what else it
+/// tells. Blocks.
 pub(super) fn offloaded<D, K>(
     max_held_bytes: u64,
     compare: impl FnOnce(&mut dyn Write) -> Result<D, Error>,

@@ -117,8 +117,9 @@ impl SessionManager {
     /// workspace that is not a guard, that snapshot is the answer, whatever its label, and no new
     /// one is kept.
     ///
-    /// What differs is what [`StoredSnapshot::is_unchanged`](stillframe_backends::StoredSnapshot::is_unchanged)
-    /// looks at.
+    /// What differs is what
+    /// [`StoredSnapshot::is_unchanged`](stillframe_backends::StoredSnapshot::is_unchanged) looks
+    /// at.
     pub async fn snapshot_if_changed(
         &self,
         workspace: &WorkspaceOptions,
@@ -214,7 +215,8 @@ impl SessionManager {
                             paths: request.paths,
                         };
                         let plan = backend.plan(&op, locked, &goal, &options);
-                        // It has served whatever became of the plan, whose error is the one to tell.
+                        // It has served whatever became of the plan, whose error is the one to
+                        // tell.
                         let served = Vec::from_iter(present.map(|present| present.id));
                         if backend
                             .forget(&op.to_its_end(), locked, &served, &[])

@@ -2,10 +2,9 @@
 //! not.
 //!
 //! Code that stores an artifact holds a shared lock on one file, from before the put until the row
-//! is written, which for a large patch is as long as the comparison takes; the kernel releases it if
-//! the process dies. A clean-up takes the exclusive lock for
-//! a moment. After that, for every artifact that was in the store before, the row is written or
-//! will never be.
+//! is written, which for a large patch is as long as the comparison takes; the kernel releases it
+//! if the process dies. A clean-up takes the exclusive lock for a moment. After that, for every
+//! artifact that was in the store before, the row is written or will never be.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

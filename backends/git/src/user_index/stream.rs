@@ -29,10 +29,10 @@ pub(super) const EXTENDED_INTENT_TO_ADD: u16 = 0x2000;
 /// The longest path that is read. Names that the kernel takes at once end at 4096 bytes; this
 /// leaves room for trees that are deeper, and bounds what one entry of version 4 can claim.
 const MAX_PATH_BYTES: usize = 64 * 1024;
-/// How many bytes of paths an index may hold for each byte of its file. Version 4 stores only
-/// the length of the part that a path shares with the path before it, so a small file could otherwise claim any amount of
-/// memory. An entry takes 64 bytes at least: honest paths would have to be a kilobyte long on
-/// average.
+/// How many bytes of paths an index may hold for each byte of its file. Version 4 stores only the
+/// length of the part that a path shares with the path before it, so a small file could otherwise
+/// claim any amount of memory. An entry takes 64 bytes at least: honest paths would have to be a
+/// kilobyte long on average.
 const MAX_PATH_EXPANSION: usize = 16;
 
 /// What an index file says beside its entries.
