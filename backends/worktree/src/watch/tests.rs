@@ -46,9 +46,15 @@ impl Ground {
         for directory in ["work/d/e", "work/f", "outside"] {
             fs::create_dir_all(base.join(directory)).unwrap();
         }
-        for file in ["a", "b", "d/a", "d/e/a", "f/a", "../outside/a"] {
-            fs::write(work.join(file), "some content").unwrap();
-        }
+        // By another program: what another test starts has every file that this process is just
+        // writing open until it is executed, and the watch would find it held.
+        let written = Command::new("sh")
+            .args(["-c", r#"for file; do printf 'some content' > "$file"; done"#, "sh"])
+            .args(["a", "b", "d/a", "d/e/a", "f/a", "../outside/a"])
+            .current_dir(&work)
+            .output()
+            .unwrap();
+        assert!(written.status.success(), "{written:?}");
         prepare(&work);
         let root = Root::of_directory(&work).unwrap();
         let watch = Watch::begin(&root).unwrap();
