@@ -295,7 +295,7 @@ mod tests {
     use crate::copying::CopyingBackend;
     use crate::engine::Engine;
     use crate::engine::options::EngineOptions;
-    use crate::events::event::EventQuery;
+    use crate::events::query::EventQuery;
     use crate::id::RunId;
     use crate::options::{RunOptions, WorkspaceOptions};
     use crate::records::output::AdapterOutput;

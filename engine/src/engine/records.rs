@@ -7,7 +7,8 @@ use stillframe_backends::{ErrorKind, Snapshot};
 
 use super::Engine;
 use crate::error::Error;
-use crate::events::event::{Event, EventQuery};
+use crate::events::event::Event;
+use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
 use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
 use crate::records::artifact::{ArtifactRecord, SessionStats};

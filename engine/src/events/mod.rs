@@ -6,5 +6,7 @@
 pub(crate) mod data;
 pub(crate) mod event;
 pub(crate) mod notifier;
+pub(crate) mod query;
 
-pub use event::{EVENT_SCHEMA_VERSION, EventQuery, EventType};
+pub use event::{EVENT_SCHEMA_VERSION, EventType};
+pub use query::EventQuery;

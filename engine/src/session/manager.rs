@@ -13,7 +13,7 @@ use stillframe_backends::{
 use crate::actors::core::Core;
 use crate::actors::session_manager::SessionMessage;
 use crate::error::Error;
-use crate::events::event::{Cursor, EventQuery};
+use crate::events::query::{Cursor, EventQuery};
 use crate::id::{EventId, SessionId};
 use crate::options::{
     CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,

@@ -10,7 +10,8 @@ use tokio_stream::Stream;
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::event::{Cursor, Event, EventQuery};
+use crate::events::event::Event;
+use crate::events::query::{Cursor, EventQuery};
 
 /// How many events are read at a time: enough that reading is cheap, and few enough that a batch
 /// that nobody takes costs little.

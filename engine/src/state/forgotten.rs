@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use stillframe_backends::Workspace;
 
 use crate::error::Error;
-use crate::events::event::{EventQuery, EventType};
+use crate::events::event::EventType;
+use crate::events::query::EventQuery;
 use crate::id::SessionId;
 use crate::state::StateStore;
 use crate::state::error::StateError;

@@ -28,7 +28,8 @@ pub(crate) mod sqlite;
 use jiff::Timestamp;
 use stillframe_backends::{Label, SnapshotId, Workspace};
 
-use crate::events::event::{Event, EventQuery};
+use crate::events::event::Event;
+use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};

@@ -355,7 +355,7 @@ mod tests {
         // The triggers of the other connection are gone too, so that it is asked of a fresh
         // database below.
         disk.execute_batch("UPDATE events SET data = '[]'").unwrap();
-        let query = crate::events::event::EventQuery::default();
+        let query = crate::events::query::EventQuery::default();
         let refused = store.events(&query, 0).unwrap_err();
         assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
         assert!(

@@ -23,7 +23,8 @@ use std::path::PathBuf;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{Label, SnapshotId};
 
-use crate::events::event::{Event, EventQuery, EventType};
+use crate::events::event::{Event, EventType};
+use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};

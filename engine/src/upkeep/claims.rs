@@ -6,7 +6,7 @@ use stillframe_backends::{Snapshot, SnapshotId};
 
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::event::EventQuery;
+use crate::events::query::EventQuery;
 use crate::id::RunId;
 use crate::records::operation::OperationKind;
 use crate::records::snapshot::PinRow;

@@ -4,7 +4,8 @@ use stillframe_backends::{ErrorKind, Operation};
 
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::event::{Event, EventQuery};
+use crate::events::event::Event;
+use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
 use crate::process::survivors;

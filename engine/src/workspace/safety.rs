@@ -8,7 +8,8 @@ use stillframe_backends::{
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::events::event::{EventQuery, EventType};
+use crate::events::event::EventType;
+use crate::events::query::EventQuery;
 use crate::id::RunId;
 use crate::state::StateStore;
 use crate::state::error::StateError;

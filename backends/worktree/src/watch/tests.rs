@@ -49,7 +49,11 @@ impl Ground {
         // By another program: what another test starts has every file that this process is just
         // writing open until it is executed, and the watch would find it held.
         let written = Command::new("sh")
-            .args(["-c", r#"for file; do printf 'some content' > "$file"; done"#, "sh"])
+            .args([
+                "-c",
+                r#"for file; do printf 'some content' > "$file"; done"#,
+                "sh",
+            ])
             .args(["a", "b", "d/a", "d/e/a", "f/a", "../outside/a"])
             .current_dir(&work)
             .output()

@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::values::{all_of, id, json, nanoseconds, parse, time};
-use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventQuery, EventType};
+use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventType};
+use crate::events::query::EventQuery;
 use crate::id::{EventId, RunId};
 use crate::state::change::NewEvent;
 use crate::state::error::StateError;
