@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args as ArgsOf, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
+use stillframe::events::EventType;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
 use crate::paint::ColorChoice;
@@ -256,6 +257,8 @@ wrong.")]
 Examples:
   stillframe events --follow
   stillframe events --session ticket-42 --after 7
+  stillframe events --type run_failed --type run_timeout --since 1d
+  stillframe events --from 4711 --follow
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     Events {
@@ -265,6 +268,23 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
         /// Only those with a larger sequence number; it counts from 1 in each session.
         #[arg(long, value_name = "N", value_parser = number, requires = "session")]
         after: Option<u64>,
+        /// Only the events of this run, by its id or the beginning of it.
+        #[arg(long, value_name = "ID")]
+        run: Option<OsString>,
+        /// Only those of this type, such as run_failed; of one of them if there are several.
+        #[arg(long = "type", value_name = "TYPE")]
+        types: Vec<EventType>,
+        /// Only those written at or after this time, such as 2026-01-31T12:00:00Z, or so long ago
+        /// at most, such as 2h or 3d.
+        #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
+        since: Option<Moment>,
+        /// Only those after this position, which counts in all sessions together: where a reader
+        /// goes on that has read up to there.
+        #[arg(long, value_name = "POSITION", value_parser = number)]
+        from: Option<u64>,
+        /// At most this many, from the first that matches on.
+        #[arg(long, value_name = "N", value_parser = number)]
+        limit: Option<u64>,
         /// Go on with what happens next, until interrupted.
         #[arg(long)]
         follow: bool,
@@ -1004,6 +1024,9 @@ mod tests {
             &["restore", "a", "--to", "b", "--plan"],
             &["restore", "a", "--to", "b", "--repository"],
             &["events", "--after", "3"],
+            &["events", "--type", "Run Failed"],
+            &["events", "--from", "-1"],
+            &["events", "--since", "yesterday"],
             &["run", "--strategy", "fast", "--", "true"],
             &["run", "--session", "a b", "--", "true"],
             &["run", "--timeout", "0s", "--", "true"],
@@ -1084,6 +1107,7 @@ mod tests {
             &["list", "--limit", "x"],
             &["snapshot", "--max-files", "x"],
             &["events", "--session", "s", "--after", "x"],
+            &["events", "--from", "x"],
         ] {
             let said = parse(args).expect_err("it is none").to_string();
             assert!(said.contains("give a whole number"), "{args:?}: {said}");

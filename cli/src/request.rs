@@ -100,9 +100,9 @@ pub(crate) enum Request {
     /// Whether a path is captured.
     Why(WorkspaceOptions, RelPath, Option<String>),
     /// Print events.
-    Events(EventQuery),
+    Events(EventsOf),
     /// Print events, and go on with those to come.
-    FollowEvents(EventQuery),
+    FollowEvents(EventsOf),
     /// List artifacts.
     Artifacts,
     /// Read an artifact.
@@ -132,6 +132,14 @@ pub(crate) enum ConfigRequest {
     Show(Option<PathBuf>),
     /// Whether it is right.
     Check,
+}
+
+/// Which events are printed.
+#[derive(Debug)]
+pub(crate) struct EventsOf {
+    pub(crate) query: EventQuery,
+    /// The run, by its id or the beginning of it.
+    pub(crate) run: Option<String>,
 }
 
 /// A command to be run.
@@ -305,13 +313,24 @@ impl Request {
             Command::Events {
                 session,
                 after,
+                run,
+                types,
+                since,
+                from,
+                limit,
                 follow,
             } => {
                 let mut query = session.map_or_else(EventQuery::all, EventQuery::session);
                 query.after = after;
+                query.event_types = types;
+                query.since = since.map(|moment| chooser.time(moment));
+                query.after_position = from;
+                query.limit = limit;
+                let run = run.map(|id| id.to_string_lossy().into_owned());
+                let asked = EventsOf { query, run };
                 match follow {
-                    false => Self::Events(query),
-                    true => Self::FollowEvents(query),
+                    false => Self::Events(asked),
+                    true => Self::FollowEvents(asked),
                 }
             }
             Command::Artifact { command } => match command {

@@ -1,5 +1,6 @@
 //! Starting and stopping an engine, and its operations outside of sessions.
 
+mod events;
 pub(crate) mod options;
 pub(crate) mod question_sweep;
 mod records;

@@ -9,6 +9,7 @@ use stillframe_backends::{
     WorkspaceError, printable,
 };
 
+use crate::events::event::InvalidEventType;
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::records::outcome::RunOutcome;
@@ -192,6 +193,12 @@ impl From<RestoreError> for Error {
     fn from(source: RestoreError) -> Self {
         let touched = source.touched();
         Self::new(source.kind(), source).touched_if(touched)
+    }
+}
+
+impl From<InvalidEventType> for Error {
+    fn from(source: InvalidEventType) -> Self {
+        Self::new(ErrorKind::InvalidOptions, source)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use stillframe::events::{EventDraft, EventType};
 use stillframe_tests::{TestWorkspace, json};
 
 fn types(events: &[Value]) -> Vec<&str> {
@@ -22,17 +23,24 @@ fn a_run_writes_two_snapshots_and_one_diff() {
         assert_eq!(
             json::keys(event),
             [
+                "correlation_id",
                 "data",
+                "data_ref",
                 "id",
+                "metadata",
+                "position",
+                "provider",
                 "run_id",
                 "schema_version",
                 "sequence",
                 "session_id",
+                "source",
                 "timestamp",
                 "type"
             ]
         );
         assert_eq!(event["schema_version"], 1);
+        assert_eq!(event["source"], "engine");
         assert_eq!(event["session_id"], "s");
         let at = event["timestamp"].as_str().unwrap();
         at.parse::<jiff::Timestamp>().expect("RFC 3339");
@@ -164,6 +172,100 @@ fn a_reader_goes_on_where_it_stopped() {
     assert!(none.is_empty());
     let without_session = ws.try_json(["events", "--after", "1"]);
     assert_ne!(without_session.code, 0, "{without_session}");
+}
+
+// A position counts in all sessions, so that one reader of all of them goes on there
+#[test]
+fn a_reader_of_all_sessions_goes_on_at_a_position() {
+    let ws = TestWorkspace::repository();
+    for session in ["a", "b", "a"] {
+        ws.run(["--session", session], "true").ok();
+    }
+    let all = ws.events::<&str>([]);
+    let positions: Vec<u64> = all
+        .iter()
+        .map(|e| e["position"].as_u64().unwrap())
+        .collect();
+    assert!(positions.windows(2).all(|w| w[0] < w[1]), "{positions:?}");
+    for at in [0, all.len() / 2, all.len() - 1] {
+        let position = positions[at].to_string();
+        assert_eq!(
+            ws.events(["--from", &position]),
+            all[at + 1..],
+            "{position}"
+        );
+        let of_session: Vec<&Value> = all[at + 1..]
+            .iter()
+            .filter(|e| e["session_id"] == "b")
+            .collect();
+        let found = ws.events(["--from", &position, "--session", "b"]);
+        assert_eq!(found.iter().collect::<Vec<_>>(), of_session);
+    }
+    assert_eq!(ws.events(["--from", "0"]), all);
+    assert_eq!(ws.events(["--limit", "3"]), all[..3]);
+    let last = positions.last().unwrap();
+    let future = (last + 1).to_string();
+    let refused = ws.try_json(["events", "--from", &future]);
+    let message = refused.exits(1).refused("InvalidOptions");
+    assert!(
+        message.contains(&future) && message.contains(&last.to_string()),
+        "{message}"
+    );
+}
+
+#[test]
+fn events_are_chosen_by_run_types_and_time() {
+    let ws = TestWorkspace::repository();
+    let run = ws.run(["--session", "s"], "true").ok().json();
+    ws.run(["--session", "s"], "exit 3").exits(3);
+    let all = ws.events::<&str>([]);
+    let id = run["run_id"].as_str().unwrap();
+    let of_run: Vec<Value> = all.iter().filter(|e| e["run_id"] == id).cloned().collect();
+    assert!(of_run.len() > 3, "{:?}", types(&all));
+    assert_eq!(ws.events(["--run", &id[..12]]), of_run);
+    let ends = ws.events(["--type", "run_failed", "--type", "run_completed"]);
+    assert_eq!(types(&ends), ["run_completed", "run_failed"]);
+    let ends = ws.events(["--type", "run_failed", "--run", id]);
+    assert!(ends.is_empty(), "{:?}", types(&ends));
+    assert_eq!(ws.events(["--since", "1h"]), all);
+    assert!(ws.events(["--since", "2999-01-01T00:00:00Z"]).is_empty());
+    ws.try_json(["events", "--run", "run_ffff"])
+        .exits(1)
+        .refused("NotFound");
+    ws.stillframe(["events", "--type", "No Type"]).exits(2);
+}
+
+#[test]
+fn a_log_of_many_pages_is_printed_whole() {
+    let ws = TestWorkspace::repository();
+    let state = ws.state().to_owned();
+    ws.snapshot();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let options = stillframe::EngineOptions::default().state_dir(&state);
+        let engine = stillframe::Engine::start(options).await.unwrap();
+        let session = engine.session("many").await.unwrap();
+        let draft = |number: u64| {
+            let data = serde_json::json!({ "number": number });
+            EventDraft::new(EventType::MESSAGE_SENT, data)
+        };
+        for batch in 0..3 {
+            let drafts = (0..1_000).map(|n| draft(batch * 1_000 + n)).collect();
+            session.emit_batch(drafts).await.unwrap();
+        }
+        engine.shutdown().await.unwrap();
+    });
+    let sent = ws.events(["--session", "many", "--type", "message_sent"]);
+    let numbers: Vec<u64> = sent
+        .iter()
+        .map(|e| e["data"]["number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (0..3_000).collect::<Vec<_>>());
+    assert!(sent.iter().all(|e| e["source"] == "host"));
+    assert_eq!(
+        ws.events(["--session", "many", "--limit", "1500"]).len(),
+        1_500
+    );
 }
 
 #[test]

@@ -126,11 +126,13 @@ impl RunActor {
         });
         changes.push(Change::Append(NewEvent {
             id: step.event_id.clone(),
-            event_type: transition.logged,
-            session_id: state.session_id.clone(),
-            run_id: Some(state.run_id.clone()),
-            at,
-            data: step.data.clone(),
+            ..NewEvent::new(
+                transition.logged,
+                &state.session_id,
+                Some(&state.run_id),
+                at,
+                &step.data,
+            )
         }));
         state.parts.writer.commit(changes).await?;
         Ok(())

@@ -9,7 +9,7 @@ use stillframe_backends::ErrorKind;
 use super::run::{RunActor, RunArguments, RunMessage, Work};
 use super::{OVER, Parts, Reply, STOP_TIMEOUT, Ticket, spawn};
 use crate::error::Error;
-use crate::events::data::{SessionMoved, data};
+use crate::events::data::SessionMoved;
 use crate::id::{EventId, RunId, SessionId};
 use crate::records::outcome::RunOutcome;
 use crate::records::run::RunStatus;
@@ -176,11 +176,7 @@ impl SessionManagerActor {
         };
         let logged = Change::Append(NewEvent {
             id: event_id.clone(),
-            event_type,
-            session_id: row.id.clone(),
-            run_id: None,
-            at,
-            data: data(&said),
+            ..NewEvent::new(event_type, &row.id, None, at, &said)
         });
         state.parts.writer.commit(vec![moved, logged]).await?;
         if event == SessionEvent::Cancel {

@@ -7,7 +7,6 @@ use stillframe_backends::{ErrorKind, Snapshot};
 
 use super::Engine;
 use crate::error::Error;
-use crate::events::event::Event;
 use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
 use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
@@ -20,7 +19,6 @@ use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionRecord;
 use crate::run::owner;
-use crate::session::stream::EventStream;
 use crate::state::run_name::{find_run, find_run_in};
 use crate::state::{RunFilter, SnapshotFilter, StateStore, id_beginning, snapshot_name};
 use crate::step::answering;
@@ -177,7 +175,7 @@ impl Engine {
         self.settle_ripe(Some(&run.id)).await;
         let run_id = run.id.clone();
         self.read(move |store| {
-            let events = store.events(&EventQuery::all().run(run_id.clone()), 0)?;
+            let events = store.events(&EventQuery::all().run(run_id.clone()))?;
             let snapshots = match store.run(&run_id)?.and_then(|row| row.workspace) {
                 Some(workspace) => store.snapshots(&workspace.workspace_id)?,
                 None => Vec::new(),
@@ -208,7 +206,7 @@ impl Engine {
                     .into_iter()
                     .filter(|artifact| is_of_run(&artifact.run_id))
                     .collect(),
-                events: events.into_iter().map(|(_, event)| event).collect(),
+                events,
                 run,
             })
         })
@@ -279,41 +277,6 @@ impl Engine {
         Ok(QuestionRecord::from(settled))
     }
 
-    /// Events in the log, in the order in which they were written. `NotFound` if the session has
-    /// never existed.
-    pub async fn events(&self, query: EventQuery) -> Result<Vec<Event>, Error> {
-        check_query(&query)?;
-        let asked = query.session_id.clone();
-        let (events, is_known) = self
-            .read(move |store| {
-                let events = store.events(&query, 0)?;
-                let is_known = match &query.session_id {
-                    Some(id) if events.is_empty() => store.session(id)?.is_some(),
-                    _ => true,
-                };
-                Ok((events, is_known))
-            })
-            .await?;
-        match asked {
-            Some(id) if !is_known => Err(Error::not_found(format!("there is no session {id}"))),
-            _ => Ok(events.into_iter().map(|(_, event)| event).collect()),
-        }
-    }
-
-    /// The events that match `query`, then every one that follows, of this engine or another; a
-    /// session may also begin later.
-    pub fn subscribe(&self, query: EventQuery) -> Result<EventStream, Error> {
-        self.core.parts.check_available()?;
-        check_query(&query)?;
-        Ok(self.core.subscribe(query))
-    }
-
-    /// The name of [`Engine::subscribe`] in earlier versions.
-    #[deprecated(note = "it is called `subscribe`")]
-    pub fn watch(&self, query: EventQuery) -> Result<EventStream, Error> {
-        self.subscribe(query)
-    }
-
     /// The artifacts that are not deleted, oldest first; of one session or of all.
     pub async fn artifacts(
         &self,
@@ -371,14 +334,4 @@ fn find_question(store: &dyn StateStore, text: &str) -> Result<QuestionRow, Erro
             Err(id_beginning::ambiguous(text, named, count))
         }
     }
-}
-
-/// Refuses a query that means nothing.
-fn check_query(query: &EventQuery) -> Result<(), Error> {
-    if query.session_id.is_none() && (query.after.is_some() || query.before.is_some()) {
-        return Err(Error::invalid_options(
-            "sequence numbers are counted in each session; name the session",
-        ));
-    }
-    Ok(())
 }

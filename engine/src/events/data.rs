@@ -17,6 +17,11 @@ pub(crate) fn data(said: &impl Serialize) -> Value {
     serde_json::to_value(said).expect("what an event says is plain data")
 }
 
+/// A value as JSON, as it is stored.
+pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("what an event says is plain data")
+}
+
 /// `session_created`, `session_started`, and the moves of a session.
 #[derive(Default, Serialize)]
 pub(crate) struct SessionMoved<'a> {
@@ -731,8 +736,14 @@ mod tests {
             timestamp: Timestamp::UNIX_EPOCH,
             session_id: "s".parse().unwrap(),
             run_id: None,
+            position: 1,
             sequence: 1,
             schema_version: 1,
+            source: crate::events::event::EventSource::Engine,
+            provider: None,
+            correlation_id: None,
+            metadata: serde_json::Map::new(),
+            data_ref: None,
             data: json!({ "snapshots": ["snap_1"], "by_name": true, "recovered": true }),
         };
         let expected = ToldOfCleanUp {

@@ -1,9 +1,11 @@
-//! Events: durable, ordered, with a sequence number in each session.
+//! Events: durable, ordered, with a position in the whole log and a number in their session.
 
 use std::fmt;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::id::{EventId, RunId, SessionId};
 
@@ -18,6 +20,10 @@ pub const EVENT_SCHEMA_VERSION: u32 = 1;
 pub struct Event {
     /// Names this event for ever.
     pub id: EventId,
+    /// Its place in the log of all sessions: larger than that of every event before it, and never
+    /// used again. There are gaps.
+    #[serde(default)]
+    pub position: u64,
     /// What happened.
     #[serde(rename = "type")]
     pub event_type: EventType,
@@ -31,29 +37,81 @@ pub struct Event {
     pub sequence: u64,
     /// The version of this envelope: [`EVENT_SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What there is to say about it, by type.
-    pub data: serde_json::Value,
+    /// Who wrote it.
+    #[serde(default)]
+    pub source: EventSource,
+    /// Who serves what it is about, such as the provider of a model: the writer's words.
+    #[serde(default)]
+    pub provider: Option<String>,
+    /// What the writer finds it by in other records.
+    #[serde(default)]
+    pub correlation_id: Option<String>,
+    /// Whatever else the writer keeps with it.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+    /// What there is to say about it, by type; null where an artifact has it.
+    pub data: Value,
+    /// The key of the artifact that has the data, as JSON, because that is large:
+    /// [`Engine::event_data`](crate::Engine::event_data) reads it.
+    #[serde(default)]
+    pub data_ref: Option<String>,
+}
+
+/// Who wrote an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum EventSource {
+    /// The engine, of what it did itself.
+    #[default]
+    Engine,
+    /// The adapter of a run, of what it did or was told.
+    Adapter,
+    /// The host, outside of a run's work.
+    Host,
+}
+
+impl EventSource {
+    /// The source of this name.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let all = [Self::Engine, Self::Adapter, Self::Host];
+        all.into_iter().find(|source| source.as_str() == name)
+    }
+
+    /// Its name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Adapter => "adapter",
+            Self::Host => "host",
+        }
+    }
+}
+
+impl fmt::Display for EventSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// What happened. Written in snake case.
 ///
-/// The engine writes those that have a constant here; an adapter may add its own.
+/// Hosts and adapters may write types of their own, and those among the constants that say so.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EventType(std::borrow::Cow<'static, str>);
 
 macro_rules! event_types {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+    ($list:ident: $($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
         impl EventType {
             $($(#[$doc])* pub const $name: Self = Self(std::borrow::Cow::Borrowed($text));)+
 
-            /// Those that only the engine writes.
-            const OF_THE_ENGINE: &'static [Self] = &[$(Self::$name),+];
+            const $list: &'static [Self] = &[$(Self::$name),+];
         }
     };
 }
 
-event_types! {
+event_types! { OF_THE_ENGINE:
     /// A session was made.
     SESSION_CREATED = "session_created";
     /// A session takes runs.
@@ -133,14 +191,6 @@ event_types! {
     COMMIT_FAILED = "commit_failed";
     /// A commit that something else made is on record. Data: `step_id`, `commit`.
     COMMIT_RECORDED = "commit_recorded";
-    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`,
-    /// `snapshot_before`.
-    TOOL_CALL_STARTED = "tool_call_started";
-    /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`.
-    TOOL_CALL_COMPLETED = "tool_call_completed";
-    /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what
-    /// it did could not be undone.
-    TOOL_CALL_FAILED = "tool_call_failed";
     /// A snapshot is durable. Data: `label`, `backend`, `ref`, `snapshot_id`.
     WORKSPACE_SNAPSHOT_TAKEN = "workspace_snapshot_taken";
     /// Two snapshots were compared. Data: `files_changed`, `insertions`, `deletions`, `has_patch`,
@@ -159,10 +209,50 @@ event_types! {
     WORKSPACE_RETENTION_ANNOUNCED = "workspace_retention_announced";
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";
+    /// A run did what its policy forbids. Data: `kind`, `message`.
+    POLICY_VIOLATION = "policy_violation";
+}
+
+// The engine writes them for tools that it calls itself; an adapter around a foreign agent for
+// those that the agent calls.
+event_types! { OF_ENGINE_AND_ADAPTERS:
+    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`,
+    /// `snapshot_before`. An adapter may write it.
+    TOOL_CALL_STARTED = "tool_call_started";
+    /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`. An adapter may
+    /// write it.
+    TOOL_CALL_COMPLETED = "tool_call_completed";
+    /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what
+    /// it did could not be undone. An adapter may write it.
+    TOOL_CALL_FAILED = "tool_call_failed";
+}
+
+// What hosts and adapters have in common, so that a reader knows it whoever wrote it.
+event_types! { OF_ANYBODY:
+    /// A message was given to an agent or a model. Data is the writer's.
+    MESSAGE_SENT = "message_sent";
+    /// An agent or a model answered with a message. Data is the writer's.
+    MESSAGE_RECEIVED = "message_received";
+    /// A piece of a message came. Data is the writer's.
+    MESSAGE_STREAMED = "message_streamed";
+    /// An agent ended its turn. Data is the writer's.
+    TURN_COMPLETED = "turn_completed";
+    /// What was used has changed. Data is the writer's, such as `input_tokens`, `output_tokens`.
+    TOKEN_USAGE_UPDATED = "token_usage_updated";
+    /// An error that occurred is overcome. Data: `kind`, `message`.
+    ERROR_RECOVERED = "error_recovered";
+    /// A call of a tool waits for somebody to allow it. Data: `call_id`, `tool_name`, `url`,
+    /// `message`.
+    TOOL_APPROVAL_REQUESTED = "tool_approval_requested";
+    /// A call of a tool was allowed. Data: as of its request.
+    TOOL_APPROVAL_GRANTED = "tool_approval_granted";
+    /// A call of a tool was refused. Data: as of its request.
+    TOOL_APPROVAL_DENIED = "tool_approval_denied";
 }
 
 impl EventType {
-    /// A type of the host's own.
+    /// A type of the host's own: 1 to 64 lower-case letters, digits or `_`, the first a letter. It
+    /// is refused where it is used if it is none; `parse` refuses it at once.
     pub fn new(text: impl Into<String>) -> Self {
         Self(std::borrow::Cow::Owned(text.into()))
     }
@@ -172,19 +262,58 @@ impl EventType {
         &self.0
     }
 
-    /// Whether only the engine may write it.
-    pub(crate) fn is_reserved(&self) -> bool {
-        Self::OF_THE_ENGINE.contains(self)
+    /// Whether events of this type may come from there.
+    pub(crate) fn may_be_written_by(&self, source: EventSource) -> bool {
+        match source {
+            EventSource::Engine => true,
+            EventSource::Adapter => !Self::OF_THE_ENGINE.contains(self),
+            EventSource::Host => {
+                !Self::OF_THE_ENGINE.contains(self) && !Self::OF_ENGINE_AND_ADAPTERS.contains(self)
+            }
+        }
     }
 
-    /// Whether it is 1 to 64 lower-case letters, digits or `_`, the first a letter.
-    pub(crate) fn is_well_formed(&self) -> bool {
+    /// Whether it is one of the constants.
+    pub(crate) fn is_known(&self) -> bool {
+        let lists = [
+            Self::OF_THE_ENGINE,
+            Self::OF_ENGINE_AND_ADAPTERS,
+            Self::OF_ANYBODY,
+        ];
+        lists.iter().any(|list| list.contains(self))
+    }
+
+    /// Fails unless it is a type that there may be.
+    pub(crate) fn check(&self) -> Result<(), InvalidEventType> {
         let text = self.as_str().as_bytes();
-        (1..=64).contains(&text.len())
-            && text[0].is_ascii_lowercase()
-            && text
-                .iter()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_')
+        let all = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
+        let is_well_formed =
+            (1..=64).contains(&text.len()) && text[0].is_ascii_lowercase() && text.iter().all(all);
+        match is_well_formed {
+            true => Ok(()),
+            false => Err(InvalidEventType {
+                text: self.as_str().chars().take(64).collect(),
+            }),
+        }
+    }
+}
+
+/// Some text is no type of events.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter"
+)]
+pub struct InvalidEventType {
+    text: String,
+}
+
+impl FromStr for EventType {
+    type Err = InvalidEventType;
+
+    fn from_str(text: &str) -> Result<Self, InvalidEventType> {
+        let event_type = Self::new(text);
+        event_type.check()?;
+        Ok(event_type)
     }
 }
 

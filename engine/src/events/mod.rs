@@ -4,9 +4,11 @@
 //! It uses only ids and failures.
 
 pub(crate) mod data;
+pub(crate) mod draft;
 pub(crate) mod event;
 pub(crate) mod notifier;
 pub(crate) mod query;
 
-pub use event::{EVENT_SCHEMA_VERSION, EventType};
+pub use draft::EventDraft;
+pub use event::{EVENT_SCHEMA_VERSION, EventSource, EventType, InvalidEventType};
 pub use query::EventQuery;

@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::events::event::{EVENT_SCHEMA_VERSION, EventType};
+    use crate::events::event::{EVENT_SCHEMA_VERSION, EventSource, EventType};
     use crate::id::EventId;
 
     fn event(session: &str) -> Event {
@@ -107,9 +107,15 @@ mod tests {
             timestamp: Timestamp::UNIX_EPOCH,
             session_id: session.parse().unwrap(),
             run_id: None,
+            position: 1,
             sequence: 1,
             schema_version: EVENT_SCHEMA_VERSION,
+            source: EventSource::Host,
+            provider: None,
+            correlation_id: None,
+            metadata: serde_json::Map::new(),
             data: json!({}),
+            data_ref: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Which events a host reads, and from where.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +42,11 @@ pub struct EventQuery {
     pub session_id: Option<SessionId>,
     /// Only this run's. Default: any.
     pub run_id: Option<RunId>,
-    /// Only of this type. Default: any.
-    pub event_type: Option<EventType>,
+    /// Only of one of these types. Default: any.
+    pub event_types: Vec<EventType>,
+    /// Only those at a later [`position`](crate::Event::position): where a reader of all sessions
+    /// goes on. One that the log has not reached is `InvalidOptions`. Default: from the first.
+    pub after_position: Option<u64>,
     /// Only those with a larger sequence number. Needs a session. Default: from the first.
     pub after: Option<u64>,
     /// Only those with a smaller sequence number. Needs a session. Default: to the last.
@@ -50,10 +55,13 @@ pub struct EventQuery {
     pub since: Option<Timestamp>,
     /// At most this many. Default: all.
     pub limit: Option<u64>,
+    /// Where nothing matches yet, [`Engine::events`](crate::Engine::events) waits up to this long
+    /// for the first that does; a stream waits in any case. Default: not at all.
+    pub wait: Option<Duration>,
 }
 
 impl EventQuery {
-    /// Every event.
+    /// Every event, in the order in which they were written.
     pub fn all() -> Self {
         Self::default()
     }
@@ -72,16 +80,18 @@ impl EventQuery {
         self
     }
 
-    /// Sets [`EventQuery::event_type`].
+    /// Adds to [`EventQuery::event_types`].
     pub fn of_type(mut self, event_type: EventType) -> Self {
-        self.event_type = Some(event_type);
+        self.event_types.push(event_type);
         self
     }
 
     stillframe_model::setters! {
+        after_position: u64,
         after: u64,
         before: u64,
         since: Timestamp,
         limit: u64,
+        wait: Duration,
     }
 }

@@ -16,10 +16,10 @@ use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_document::{RunSummary, document};
-use crate::run::artifact;
 use crate::run::patch::{self, Incoming};
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::Registering;
+use crate::step::artifact;
 use crate::workspace::compare;
 use crate::workspace::opened::Opened;
 

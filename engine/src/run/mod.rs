@@ -3,7 +3,6 @@
 //! It uses `step`, `process`, `workspace` and the folders below them. It reaches sessions only
 //! through their actor.
 
-pub(crate) mod artifact;
 pub(crate) mod cancel;
 pub(crate) mod closing;
 pub(crate) mod end;

@@ -13,6 +13,8 @@ use stillframe_backends::{
 use crate::actors::core::Core;
 use crate::actors::session_manager::SessionMessage;
 use crate::error::Error;
+use crate::events::draft::EventDraft;
+use crate::events::event::Event;
 use crate::events::query::{Cursor, EventQuery};
 use crate::id::{EventId, SessionId};
 use crate::options::{
@@ -30,6 +32,7 @@ use crate::session::stream::EventStream;
 use crate::session::{copy, undo};
 use crate::state::snapshot_name;
 use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::step::{artifact, emit};
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::capture::{self, NOW};
 use crate::workspace::opened::{self, Opened};
@@ -318,6 +321,26 @@ impl SessionManager {
             .subscribe(EventQuery::session(self.id.clone()).after(cursor.sequence()))
     }
 
+    /// Appends an event to the log of the session, outside of a run's work; it is durable on `Ok`.
+    ///
+    /// A session that has ended takes events too. `data` should have ids, counts, states and paths:
+    /// never the content of files, never credentials.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was written. `InvalidOptions`: the type is no type or is not the host's to write, or
+    /// another part of the draft cannot be right. `LimitExceeded`: the data is larger than 16 MiB,
+    /// or the metadata than 64 KiB. `NotFound`: the session has no such run. `Conflict`: an event
+    /// of that id is on record and says something else.
+    pub async fn emit(&self, draft: EventDraft) -> Result<Event, Error> {
+        emit::one(self.emit_batch(vec![draft]).await)
+    }
+
+    /// As [`SessionManager::emit`], of up to 10,000 events, in this order: all are written or none.
+    pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+        emit::emit(&self.core, &self.id, None, drafts).await
+    }
+
     /// Stores `content` under `key`, in place of what was there.
     pub async fn put_artifact(
         &self,
@@ -329,7 +352,7 @@ impl SessionManager {
         let (key, content_type) = (key.to_owned(), content_type.to_owned());
         self.core
             .operation(async move {
-                crate::run::artifact::put(&core, &session_id, &key, &content_type, content).await
+                artifact::put(&core, &session_id, &key, &content_type, content).await
             })
             .await
     }

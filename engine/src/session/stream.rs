@@ -24,22 +24,37 @@ const BATCH: u64 = 256;
 pub struct EventStream {
     events: mpsc::Receiver<Result<Event, Error>>,
     cursor: Cursor,
+    position: u64,
 }
 
 impl EventStream {
     /// Starts to read. Has to be called on `runtime`, or with it entered.
     pub(crate) fn start(parts: Parts, runtime: &tokio::runtime::Handle, query: EventQuery) -> Self {
         let cursor = Cursor::after(query.after.unwrap_or(0));
+        let position = query.after_position.unwrap_or(0);
         // One batch ahead of the reader, and no more: the rest stays in the log.
         let (sender, events) = mpsc::channel(1);
         runtime.spawn(pump(parts, query, sender));
-        Self { events, cursor }
+        Self {
+            events,
+            cursor,
+            position,
+        }
     }
 
-    /// The position after the last event that was returned. It is meaningful only in a stream of
-    /// one session.
+    /// The place in its session of the last event that was returned. It is meaningful only in a
+    /// stream of one session; [`EventStream::position`] is in any.
     pub fn cursor(&self) -> Cursor {
         self.cursor
+    }
+
+    /// The position of the last event that was returned, or that of the query before there is one.
+    ///
+    /// A host that keeps it goes on after a restart with
+    /// [`EventQuery::after_position`](crate::events::EventQuery::after_position), and misses
+    /// nothing.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// The next event; `None`: the engine has stopped, or the limit of the query is reached.
@@ -62,6 +77,7 @@ impl Stream for EventStream {
         let event = ready!(self.events.poll_recv(cx));
         if let Some(Ok(event)) = &event {
             self.cursor = Cursor::after(event.sequence);
+            self.position = event.position;
         }
         Poll::Ready(event)
     }
@@ -70,28 +86,22 @@ impl Stream for EventStream {
 impl fmt::Debug for EventStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventStream")
-            .field("cursor", &self.cursor)
+            .field("position", &self.position)
             .finish_non_exhaustive()
     }
 }
 
 /// Reads batch after batch for as long as somebody takes them.
-async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event, Error>>) {
+async fn pump(parts: Parts, mut query: EventQuery, sender: mpsc::Sender<Result<Event, Error>>) {
     let session_id = query.session_id.as_ref();
     let mut notifier = parts.writer.notifier().subscribe(session_id);
-    let mut position = 0;
     let mut left = query.limit;
     while left != Some(0) {
         // Before reading, so that what is written meanwhile rings.
         notifier.mark_unchanged();
         let has_stopped = parts.stopped.is_cancelled();
-        let mut batch = query.clone();
-        batch.limit = Some(left.map_or(BATCH, |left| left.min(BATCH)));
-        let events = match parts
-            .reader
-            .read(move |store| store.events(&batch, position))
-            .await
-        {
+        query.limit = Some(left.map_or(BATCH, |left| left.min(BATCH)));
+        let events = match read_page(&parts, &mut query).await {
             Ok(events) => events,
             Err(e) => {
                 // The reader decides whether to ask again.
@@ -100,11 +110,10 @@ async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event
             }
         };
         let is_end = events.is_empty();
-        for (at, event) in events {
+        for event in events {
             if sender.send(Ok(event)).await.is_err() {
                 return;
             }
-            position = at;
             left = left.map(|left| left - 1);
         }
         if is_end && has_stopped {
@@ -122,4 +131,32 @@ async fn pump(parts: Parts, query: EventQuery, sender: mpsc::Sender<Result<Event
             }
         }
     }
+}
+
+/// The next events that match, and moves the query to the position up to which there are no more:
+/// what was passed over is not looked at again.
+pub(crate) async fn read_page(parts: &Parts, query: &mut EventQuery) -> Result<Vec<Event>, Error> {
+    let asked = query.clone();
+    let (events, end) = parts
+        .reader
+        .read(move |store| {
+            // Before the events, of which more may come meanwhile.
+            let end = store.last_position()?;
+            Ok((store.events(&asked)?, end))
+        })
+        .await?;
+    if let Some(after) = query.after_position
+        && after > end
+    {
+        return Err(Error::invalid_options(format!(
+            "position {after} is not in the log, which ends at position {end}"
+        )));
+    }
+    let is_all = query
+        .limit
+        .is_none_or(|limit| (events.len() as u64) < limit);
+    let last = events.last().map(|event| event.position);
+    let seen = if is_all { last.max(Some(end)) } else { last };
+    query.after_position = query.after_position.max(seen);
+    Ok(events)
 }

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use stillframe_backends::SnapshotId;
 
 use crate::events::data::data;
-use crate::events::event::EventType;
+use crate::events::event::{Event, EventSource, EventType};
 use crate::id::{EventId, RunId, SessionId, StepId};
 use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
@@ -104,7 +104,8 @@ pub(crate) enum Change {
         step_id: StepId,
         commit: String,
     },
-    /// An event. One whose id exists is answered as it is kept.
+    /// An event. One whose id exists is answered as it is kept; if a host or an adapter has sent it
+    /// and it says something else there, that is a [`StateError::Conflict`].
     Append(NewEvent),
     /// A snapshot. One that exists gets the owner that is given here.
     AddSnapshot(Box<SnapshotRow>),
@@ -169,7 +170,12 @@ pub(crate) struct NewEvent {
     pub(crate) session_id: SessionId,
     pub(crate) run_id: Option<RunId>,
     pub(crate) at: Timestamp,
+    pub(crate) source: EventSource,
+    pub(crate) provider: Option<String>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) metadata: Map<String, Value>,
     pub(crate) data: Value,
+    pub(crate) data_ref: Option<String>,
 }
 
 impl NewEvent {
@@ -187,7 +193,25 @@ impl NewEvent {
             session_id: session_id.clone(),
             run_id: run_id.cloned(),
             at,
+            source: EventSource::Engine,
+            provider: None,
+            correlation_id: None,
+            metadata: Map::new(),
             data: data(&said),
+            data_ref: None,
         }
+    }
+
+    /// Whether `stored`, which has its id, says the same. When it was written does not count.
+    pub(crate) fn is_told_by(&self, stored: &Event) -> bool {
+        self.event_type == stored.event_type
+            && self.session_id == stored.session_id
+            && self.run_id == stored.run_id
+            && self.source == stored.source
+            && self.provider == stored.provider
+            && self.correlation_id == stored.correlation_id
+            && self.metadata == stored.metadata
+            && self.data == stored.data
+            && self.data_ref == stored.data_ref
     }
 }

@@ -6,7 +6,7 @@ use stillframe_backends::Snapshot;
 use stillframe_backends::{ErrorKind, Label, RelPath, SnapshotId};
 
 use super::*;
-use crate::events::event::EventType;
+use crate::events::event::{EventSource, EventType};
 use crate::failure::Failure;
 use crate::id::{ArtifactId, EngineId, OperationId};
 use crate::records::lease::{Lease, Moment};
@@ -27,6 +27,7 @@ macro_rules! state_store_contract {
             sessions_are_listed_oldest_first
             sequences_have_no_gap_and_are_counted_in_each_session
             an_event_that_is_there_already_is_answered_as_it_is_kept
+            an_event_of_a_host_is_written_once_and_kept_with_all_that_it_says
             events_are_found_by_every_part_of_a_query
             events_since_a_time_are_found_whatever_the_clock_did
             a_batch_with_one_bad_change_leaves_nothing
@@ -252,8 +253,8 @@ fn register(artifact: &ArtifactRecord) -> Change {
 }
 
 fn found(store: &dyn StateStore, query: &EventQuery) -> Vec<u64> {
-    let events = store.events(query, 0).unwrap();
-    events.iter().map(|(_, e)| e.sequence).collect()
+    let events = store.events(query).unwrap();
+    events.iter().map(|e| e.sequence).collect()
 }
 
 fn sequences(store: &dyn StateStore, session: &SessionId) -> Vec<u64> {
@@ -334,14 +335,15 @@ pub(crate) fn sequences_have_no_gap_and_are_counted_in_each_session(state: &impl
     }
     assert_eq!(sequences(&*second, &one), (1..=12).collect::<Vec<u64>>());
     assert_eq!(sequences(&*store, &other), (1..=12).collect::<Vec<u64>>());
-    let all = store.events(&EventQuery::all(), 0).unwrap();
+    let all = store.events(&EventQuery::all()).unwrap();
     assert_eq!(all.len(), 24);
     assert!(
-        all.windows(2).all(|w| w[0].0 < w[1].0),
+        all.windows(2).all(|w| w[0].position < w[1].position),
         "in the order of writing"
     );
-    let (position, event) = &all[10];
-    let rest = store.events(&EventQuery::all(), *position).unwrap();
+    let event = &all[10];
+    let later = EventQuery::all().after_position(event.position);
+    let rest = store.events(&later).unwrap();
     assert_eq!(rest, all[11..], "what follows a position");
     assert_eq!(store.event(&event.id).unwrap().as_ref(), Some(event));
 }
@@ -359,6 +361,59 @@ pub(crate) fn an_event_that_is_there_already_is_answered_as_it_is_kept(state: &i
     assert_eq!(sequences(&*store, &session), [1, 2, 3], "one row");
 }
 
+pub(crate) fn an_event_of_a_host_is_written_once_and_kept_with_all_that_it_says(
+    state: &impl TestState,
+) {
+    let (mut store, session) = started(state, "s");
+    let (_, other) = started(state, "other");
+    let metadata = json!({ "of": ["the", "host"] });
+    let sent = NewEvent {
+        source: EventSource::Host,
+        provider: Some("someone".to_owned()),
+        correlation_id: Some("request-1".to_owned()),
+        metadata: metadata.as_object().unwrap().clone(),
+        data: Value::Null,
+        data_ref: Some("event_data".to_owned()),
+        ..note(&session, 2, json!({}))
+    };
+    let kept = store.commit(&[Change::Append(sent.clone())]).unwrap();
+    assert_eq!(kept[0].source, EventSource::Host);
+    assert_eq!(kept[0].provider, sent.provider);
+    assert_eq!(kept[0].correlation_id, sent.correlation_id);
+    assert_eq!(Value::Object(kept[0].metadata.clone()), metadata);
+    assert_eq!(kept[0].data_ref, sent.data_ref);
+    assert_eq!(state.open().event(&sent.id).unwrap(), Some(kept[0].clone()));
+    let later = NewEvent {
+        at: at(9),
+        ..sent.clone()
+    };
+    let again = state.open().commit(&[Change::Append(later)]).unwrap();
+    assert_eq!(again, kept, "the time does not count");
+    let changes: [fn(&mut NewEvent, &SessionId); 8] = [
+        |event, _| event.event_type = EventType::new("other"),
+        |event, other| event.session_id = other.clone(),
+        |event, _| event.source = EventSource::Adapter,
+        |event, _| event.provider = None,
+        |event, _| event.correlation_id = Some("request-2".to_owned()),
+        |event, _| event.metadata.clear(),
+        |event, _| event.data = json!({}),
+        |event, _| event.data_ref = None,
+    ];
+    for change in changes {
+        let mut differs = sent.clone();
+        change(&mut differs, &other);
+        let batch = [
+            Change::Append(note(&session, 5, json!({}))),
+            Change::Append(differs),
+        ];
+        let refused = store.commit(&batch).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        assert!(refused.to_string().contains(sent.id.as_str()), "{refused}");
+    }
+    assert_eq!(sequences(&*store, &session), [1, 2, 3], "one row");
+    assert_eq!(store.last_position().unwrap(), kept[0].position.max(5));
+}
+
 pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) {
     let (mut store, session) = started(state, "s");
     started(state, "another");
@@ -370,6 +425,7 @@ pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) 
         .commit(&[Change::Append(of_run), Change::Append(later)])
         .unwrap();
     let of_session = EventQuery::session(session.clone());
+    let of_all = EventQuery::all();
     let noted = EventType::new("noted");
     for (query, expected) in [
         (of_session.clone(), &[1, 2, 3, 4][..]),
@@ -382,7 +438,16 @@ pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) 
         (of_session.clone().limit(2), &[1, 2]),
         (of_session.clone().limit(0), &[]),
         (of_session.of_type(noted.clone()).since(at(31)), &[4]),
-        (EventQuery::all().of_type(noted), &[3, 4]),
+        (EventQuery::all().of_type(noted.clone()), &[3, 4]),
+        (
+            of_all
+                .clone()
+                .of_type(noted)
+                .of_type(EventType::SESSION_STARTED),
+            &[2, 2, 3, 4],
+        ),
+        (of_all.clone().after_position(4), &[3, 4]),
+        (of_all.after_position(5).limit(1), &[4]),
     ] {
         assert_eq!(found(&*store, &query), expected, "{query:?}");
     }
@@ -401,7 +466,7 @@ pub(crate) fn events_since_a_time_are_found_whatever_the_clock_did(state: &impl 
         let event = note(session, time, json!({}));
         store.commit(&[Change::Append(event)]).unwrap();
     }
-    let all = store.events(&EventQuery::all(), 0).unwrap();
+    let all = store.events(&EventQuery::all()).unwrap();
     assert!(all.len() > times.len(), "{all:?}");
     for time in 0..95 {
         for session in [None, Some(&one), Some(&other)] {
@@ -410,14 +475,14 @@ pub(crate) fn events_since_a_time_are_found_whatever_the_clock_did(state: &impl 
                     Some(session) => EventQuery::session(session.clone()),
                     None => EventQuery::all(),
                 };
-                let is_asked_for = |(position, event): &&(u64, Event)| {
-                    *position > after
+                let is_asked_for = |event: &&Event| {
+                    event.position > after
                         && event.timestamp >= at(time)
                         && session.is_none_or(|session| event.session_id == *session)
                 };
                 let expected: Vec<_> = all.iter().filter(is_asked_for).cloned().collect();
-                let query = query.since(at(time));
-                let found = store.events(&query, after).unwrap();
+                let query = query.since(at(time)).after_position(after);
+                let found = store.events(&query).unwrap();
                 assert_eq!(found, expected, "{query:?} after {after}");
             }
         }
@@ -969,7 +1034,7 @@ pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {
     assert_eq!(store.run(&run).unwrap(), None);
     assert_eq!(store.runs(&RunFilter::default()).unwrap(), []);
     assert_eq!(store.runs_not_ended().unwrap(), []);
-    assert_eq!(store.events(&EventQuery::all(), 0).unwrap(), []);
+    assert_eq!(store.events(&EventQuery::all()).unwrap(), []);
     assert_eq!(store.event(&EventId::random()).unwrap(), None);
     assert_eq!(store.snapshot(&snapshot).unwrap(), None);
     assert_eq!(store.latest_operation("w").unwrap(), None);
@@ -1001,7 +1066,7 @@ pub(crate) fn whoever_lost_a_run_writes_nothing_for_it(state: &impl TestState) {
         .commit(&[fence("a", 1), Change::Append(note(&session, 8, json!({})))])
         .unwrap();
     store.commit(&[claim("a", Some(1))]).unwrap();
-    let before = store.events(&EventQuery::all(), 0).unwrap();
+    let before = store.events(&EventQuery::all()).unwrap();
     let renewal = Change::RenewLease {
         run_id: "a".parse().unwrap(),
         epoch: 1,
@@ -1016,7 +1081,7 @@ pub(crate) fn whoever_lost_a_run_writes_nothing_for_it(state: &impl TestState) {
         assert!(matches!(error, StateError::TakenOver(_)), "{error}");
         assert_eq!(error.kind(), ErrorKind::Conflict);
     }
-    assert_eq!(store.events(&EventQuery::all(), 0).unwrap(), before);
+    assert_eq!(store.events(&EventQuery::all()).unwrap(), before);
     store
         .commit(&[fence("a", 2), Change::Append(note(&session, 8, json!({})))])
         .unwrap();

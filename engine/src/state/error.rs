@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use stillframe_backends::{ErrorKind, PathError};
 
 use crate::error::Error;
-use crate::id::RunId;
+use crate::id::{EventId, RunId};
 
 /// Why the state could not be read or written. Nothing of the changes was kept.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +27,9 @@ pub(crate) enum StateError {
     /// A row of that id is there already.
     #[error("{what} exists already; nothing was changed")]
     Exists { what: String },
+    /// An event of that id says something else.
+    #[error("event {0} is on record and says something else; nothing was written")]
+    OtherEvent(EventId),
     /// What is kept cannot be what was written.
     #[error("the state database is corrupt: {detail}")]
     Corrupt { detail: String },
@@ -59,7 +62,10 @@ impl StateError {
     pub(crate) fn kind(&self) -> ErrorKind {
         use rusqlite::ErrorCode as Code;
         match self {
-            Self::Conflict { .. } | Self::Exists { .. } | Self::TakenOver(_) => ErrorKind::Conflict,
+            Self::Conflict { .. }
+            | Self::Exists { .. }
+            | Self::OtherEvent(_)
+            | Self::TakenOver(_) => ErrorKind::Conflict,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::InUse => ErrorKind::Busy,
             Self::Corrupt { .. } => ErrorKind::Corrupt,

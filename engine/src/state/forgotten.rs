@@ -24,7 +24,7 @@ pub(crate) fn told_by_clean_ups(
         ..EventQuery::all().of_type(EventType::WORKSPACE_CLEANED_UP)
     };
     let mut found = BTreeMap::new();
-    for (_, event) in store.events(&query, 0)? {
+    for event in store.events(&query)? {
         let told = event.told_of_clean_up();
         let ids = told.snapshots.into_iter();
         let ids = ids.filter(|id| id.starts_with(prefix));

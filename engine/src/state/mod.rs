@@ -137,15 +137,10 @@ pub(crate) trait StateStore: Send {
     /// A commit, by kind of repository and full id; `None`: not recorded.
     fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError>;
 
-    /// Events that match, in the order in which they were written, each with its position in the
-    /// whole log; only those at a position after `after_position`.
-    fn events(
-        &self,
-        query: &EventQuery,
-        after_position: u64,
-    ) -> Result<Vec<(u64, Event)>, StateError>;
+    /// Events that match, in the order in which they were written.
+    fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StateError>;
 
-    /// The position of the last event in the whole log; zero: there is none.
+    /// The position of the last event that was written to the whole log; zero: there was none.
     fn last_position(&self) -> Result<u64, StateError>;
 
     /// The event of this id; `None`: unknown.

@@ -30,7 +30,7 @@ macro_rules! damaged {
     (events) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('events', ",
-            "position, id, session_id, sequence, run_id, type, timestamp, schema_version, data",
+            "position, id, session_id, sequence, run_id, type, timestamp, schema_version, data, source, provider, correlation_id, metadata, data_ref",
             ") THEN NULL ELSE 'event' END AS damaged"
         )
     };
@@ -265,7 +265,7 @@ mod tests {
                 "INSERT INTO sessions VALUES ('s', 'active', 1, 1, 5, 6, NULL);
                  INSERT INTO runs VALUES (1, 'r', 's', 'e', 'completed', 1, 'input', '{}', 'w', x'2f77', 'b', 'a',
                      1, 2, 3, 0, '{}', '{}', '{}', NULL);
-                 INSERT INTO events VALUES (1, 'e', 's', 1, 'r', 'noted', 5, 1, '{}', NULL);
+                 INSERT INTO events VALUES (1, 'e', 's', 1, 'r', 'noted', 5, 1, '{}', NULL, 'host', 'p', 'c', '{}', 'k');
                  INSERT INTO omissions VALUES (x'01', x'02', NULL);
                  INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL, x'01');
                  INSERT INTO operations VALUES (1, 'o', 'w', 's', 'r', 'run', 'b', 'a', '[]', 1, 5, NULL);
@@ -356,7 +356,7 @@ mod tests {
         // database below.
         disk.execute_batch("UPDATE events SET data = '[]'").unwrap();
         let query = crate::events::query::EventQuery::default();
-        let refused = store.events(&query, 0).unwrap_err();
+        let refused = store.events(&query).unwrap_err();
         assert_eq!(refused.kind(), stillframe_backends::ErrorKind::Corrupt);
         assert!(
             refused.to_string().contains("the row of event 1"),

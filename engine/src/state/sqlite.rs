@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{Label, SnapshotId};
 
-use crate::events::event::{Event, EventType};
+use crate::events::event::Event;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
 use crate::records::artifact::{ArtifactRecord, SessionStats};
@@ -45,7 +45,7 @@ use crate::state::{RunFilter, SnapshotFilter, StateStore};
 use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;
 use effects::{SELECT_COMMIT, SELECT_EFFECT, read_commit, read_effect};
-use events::{SELECT_EVENT_TIME, find_event, read_event, select_events};
+use events::{SELECT_EVENT_TIME, find_event, read_event, select_events, types_of};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -345,19 +345,16 @@ impl StateStore for SqliteStore {
         )
     }
 
-    fn events(
-        &self,
-        query: &EventQuery,
-        after_position: u64,
-    ) -> Result<Vec<(u64, Event)>, StateError> {
+    fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StateError> {
         let before_all = self.last_before(query)?;
+        let after = query.after_position.unwrap_or(0);
         self.all(
             &select_events(query),
             params![
-                count(after_position.max(before_all)),
+                count(after.max(before_all)),
                 query.session_id.as_ref().map(SessionId::as_str),
                 query.run_id.as_ref().map(RunId::as_str),
-                query.event_type.as_ref().map(EventType::as_str),
+                types_of(query),
                 query.after.map(count),
                 query.before.map(count),
                 query.since.map(nanoseconds),
@@ -368,7 +365,9 @@ impl StateStore for SqliteStore {
     }
 
     fn last_position(&self) -> Result<u64, StateError> {
-        self.count("SELECT coalesce(max(position), 0) FROM events", ())
+        // The last that was given, whether or not its event is still there.
+        let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'";
+        self.count(sql, ())
     }
 
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError> {
@@ -712,8 +711,8 @@ mod tests {
     }
 
     pub(super) fn sequences(store: &SqliteStore, session: &SessionId) -> Vec<u64> {
-        let events = store.events(&EventQuery::session(session.clone()), 0);
-        events.unwrap().iter().map(|(_, e)| e.sequence).collect()
+        let events = store.events(&EventQuery::session(session.clone()));
+        events.unwrap().iter().map(|e| e.sequence).collect()
     }
 
     #[test]
@@ -832,14 +831,27 @@ mod tests {
             (of_session.clone(), "(session_id=? AND sequence>?)"),
             (of_session.clone().after(7), "(session_id=? AND sequence>?)"),
             (
-                of_session.after(7).before(9),
+                of_session.clone().after(7).before(9),
                 "(session_id=? AND sequence>? AND sequence<?)",
+            ),
+            (
+                of_session
+                    .clone()
+                    .of_type(EventType::RUN_FAILED)
+                    .of_type(EventType::RUN_TIMEOUT),
+                "(session_id=? AND sequence>?)",
+            ),
+            (
+                of_session.clone().of_type(EventType::RUN_FAILED),
+                "(session_id=? AND type=? AND sequence>?)",
             ),
             (of_run, "(run_id=? AND position>?)"),
             (EventQuery::all(), "(rowid>?)"),
         ] {
             let plan = plan_of(&store, &select_events(&query));
             assert!(plan.contains(expected), "{query:?}: {plan}");
+            // The types that are asked for are a list.
+            let plan = plan.replace("SCAN json_each", "");
             let is_slow = plan.contains("SCAN") || plan.contains("TEMP B-TREE");
             assert!(!is_slow, "{query:?}: {plan}");
         }
@@ -855,13 +867,15 @@ mod tests {
             let event = note(session, json!({}));
             store.commit(&[Change::Append(event)]).unwrap();
         }
-        let all = store.events(&EventQuery::all(), 0).unwrap();
+        let all = store.events(&EventQuery::all()).unwrap();
         for session in [&one, &other] {
             for after in 0..=all.len() as u64 + 1 {
-                let query = EventQuery::session(session.clone()).after(1);
-                let found = store.events(&query, after).unwrap();
-                let expected = all.iter().filter(|(position, event)| {
-                    *position > after && event.session_id == *session && event.sequence > 1
+                let query = EventQuery::session(session.clone())
+                    .after(1)
+                    .after_position(after);
+                let found = store.events(&query).unwrap();
+                let expected = all.iter().filter(|event| {
+                    event.position > after && event.session_id == *session && event.sequence > 1
                 });
                 assert_eq!(found, expected.cloned().collect::<Vec<_>>(), "{after}");
             }

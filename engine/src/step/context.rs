@@ -10,9 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::blocking::Blocking;
 use crate::error::Error;
+use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventType};
 use crate::id::{RunId, SessionId, StepId};
 use crate::records::question::{Answer, Question, QuestionPlace};
+use crate::step::emit;
 use crate::step::plan::{PlanReport, StepPlan};
 use crate::step::step_error::StepError;
 use crate::step::step_log::StepLog;
@@ -93,15 +95,29 @@ impl RunContext {
 
     /// Appends an event to the log of the session; it is durable on `Ok`.
     ///
-    /// The types that the engine writes are refused. `data` should have ids, counts, states and
-    /// paths: never the content of files, never credentials.
+    /// The types that only the engine writes are refused. `data` should have ids, counts, states
+    /// and paths: never the content of files, never credentials.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOptions`, `LimitExceeded` or `Conflict`, as [`EventDraft`] says; nothing was
+    /// written.
     pub async fn emit(
         &self,
         event_type: EventType,
         data: serde_json::Value,
     ) -> Result<Event, Error> {
-        check_own(&event_type)?;
-        self.steps.append(event_type, data).await
+        self.emit_draft(EventDraft::new(event_type, data)).await
+    }
+
+    /// As [`RunContext::emit`], with all that an event may say.
+    pub async fn emit_draft(&self, draft: EventDraft) -> Result<Event, Error> {
+        emit::one(self.emit_batch(vec![draft]).await)
+    }
+
+    /// Appends several events, in this order, all or none.
+    pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+        self.steps.emit(drafts).await
     }
 }
 
@@ -113,20 +129,4 @@ impl fmt::Debug for RunContext {
             .field("workspace", &self.workspace)
             .finish_non_exhaustive()
     }
-}
-
-/// Refuses what a host may not write.
-pub(crate) fn check_own(event_type: &EventType) -> Result<(), Error> {
-    if event_type.is_reserved() {
-        return Err(Error::invalid_options(format!(
-            "events of the type {event_type} are the engine's"
-        )));
-    }
-    if !event_type.is_well_formed() {
-        return Err(Error::invalid_options(format!(
-            "{:?} is no type of events: 1 to 64 lower-case letters, digits or \"_\", the first a letter",
-            event_type.as_str()
-        )));
-    }
-    Ok(())
 }

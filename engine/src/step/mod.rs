@@ -1,12 +1,15 @@
-//! What an adapter can do in its run: phases, steps, tools and questions, and their records.
+//! What an adapter can do in its run: phases, steps, tools, questions, events and
+//! artifacts, and their records.
 //!
 //! It uses `workspace` and the folders below it. It does not know how a run begins or ends.
 
 pub(crate) mod adapter;
 pub(crate) mod adapter_error;
 pub(crate) mod answering;
+pub(crate) mod artifact;
 pub(crate) mod commit;
 pub(crate) mod context;
+pub(crate) mod emit;
 pub(crate) mod options;
 pub(crate) mod phase;
 pub(crate) mod plan;

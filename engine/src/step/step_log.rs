@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::actors::core::Core;
 use crate::error::{Error, stopped};
 use crate::events::data::{ErrorOccurred, Failed, PhaseMoved, StepMoved, data};
+use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventType};
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
@@ -28,6 +29,7 @@ use crate::records::step::{
 use crate::records::step_record::PhaseRecord;
 use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
+use crate::step::emit;
 use crate::step::options::StepOptions;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
@@ -567,10 +569,10 @@ impl StepLog {
             .run(self.run_id().clone())
             .of_type(EventType::STEP_FAILED);
         let reader = &self.inner.core.parts.reader;
-        let events = reader.read(move |store| store.events(&query, 0)).await?;
+        let events = reader.read(move |store| store.events(&query)).await?;
         let of_step = events
             .iter()
-            .filter(|(_, event)| event.told().step_id.as_deref() == Some(step.as_str()));
+            .filter(|event| event.told().step_id.as_deref() == Some(step.as_str()));
         Ok(u32::try_from(of_step.count()).unwrap_or(u32::MAX))
     }
 
@@ -707,14 +709,18 @@ impl StepLog {
         event_type: EventType,
         said: &impl Serialize,
     ) -> Result<(), Error> {
-        self.append(event_type, data(said)).await.map(|_| ())
+        self.commit(vec![self.event(event_type, said)]).await
     }
 
-    /// Puts an event of the run into the log; answers with it as it is kept.
-    pub(crate) async fn append(&self, event_type: EventType, data: Value) -> Result<Event, Error> {
-        let changes = vec![self.inner.hold.fence(), self.event(event_type, data)];
-        let mut stored = self.inner.core.parts.writer.commit(changes).await?;
-        Ok(stored.pop().expect("an append answers with its event"))
+    /// Writes events of the adapter into the log, all or none.
+    pub(crate) async fn emit(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+        let Inner {
+            core,
+            session_id,
+            hold,
+            ..
+        } = &*self.inner;
+        emit::emit(core, session_id, Some(hold), drafts).await
     }
 
     /// The phases and steps on record, those that are under way with how long they were worked on

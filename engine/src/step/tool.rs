@@ -8,7 +8,7 @@ use stillframe_backends::{Snapshot, SnapshotId};
 
 use crate::error::Error;
 use crate::events::data::{Failed, ToolCall, ToolDone};
-use crate::events::event::{Event, EventType};
+use crate::events::event::{Event, EventSource, EventType};
 use crate::failure::Failure;
 use crate::step::adapter_error::AdapterError;
 use crate::step::context::RunContext;
@@ -359,9 +359,11 @@ fn succeeded<T>(value: T, before: Option<Snapshot>, after: After) -> ToolOutcome
 
 /// The snapshots before calls that are under way, or were when their process died, by the events of
 /// a run in their order: what a call that fails goes back to.
-pub(crate) fn unsettled(events: &[(u64, Event)]) -> Vec<SnapshotId> {
+pub(crate) fn unsettled(events: &[Event]) -> Vec<SnapshotId> {
     let mut open = BTreeMap::new();
-    for (_, event) in events {
+    // What an adapter tells of its agent's tools, the engine did not call.
+    let of_engine = |event: &&Event| event.source == EventSource::Engine;
+    for event in events.iter().filter(of_engine) {
         let told = event.told();
         let Some(call) = told.call_id else {
             continue;

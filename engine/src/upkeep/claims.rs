@@ -52,7 +52,7 @@ impl Claims {
             // A step that was interrupted goes back to what was before it.
             let of_steps = steps.flat_map(|step| [step.snapshot_before, step.snapshot_after]);
             let query = EventQuery::session(run.session_id.clone()).run(run.id.clone());
-            let of_tools = tool::unsettled(&store.events(&query, 0)?);
+            let of_tools = tool::unsettled(&store.events(&query)?);
             let of_run = run.workspace.into_iter();
             let of_run = of_run.flat_map(|workspace| [workspace.before, workspace.after]);
             let ids = of_run.chain(of_steps.flatten()).chain(of_tools);

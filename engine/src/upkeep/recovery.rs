@@ -57,11 +57,10 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
     settle_runs(core, &mut report).await?;
     let later = parts
         .reader
-        .read(move |store| store.events(&EventQuery::all(), before))
+        .read(move |store| store.events(&EventQuery::all().after_position(before)))
         .await?;
     let is_of_recovery = |event: &Event| event.told().recovered;
-    let events = later.into_iter().map(|(_, event)| event);
-    report.done.extend(events.filter(is_of_recovery));
+    report.done.extend(later.into_iter().filter(is_of_recovery));
     Ok(report)
 }
 

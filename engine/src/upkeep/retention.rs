@@ -166,8 +166,8 @@ fn begins_at(
 ) -> Result<Option<Timestamp>, StateError> {
     let query =
         EventQuery::session(session_id.clone()).of_type(EventType::WORKSPACE_RETENTION_ANNOUNCED);
-    let told = store.events(&query, 1)?;
-    let at = told.first().map(|(_, event)| event.timestamp);
+    let told = store.events(&query)?;
+    let at = told.first().map(|event| event.timestamp);
     Ok(at.map(|at| at.checked_add(NOTICE).unwrap_or(Timestamp::MAX)))
 }
 

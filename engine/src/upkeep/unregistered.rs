@@ -1,7 +1,7 @@
-//! Patches that the artifact store has and the log does not name.
+//! Patches and data of events that the artifact store has and the log does not name.
 //!
-//! A patch is stored before its row is written. If a process dies in between, it leaves a patch
-//! that nobody can ask for. The same happens if a process deletes an artifact and dies after it
+//! They are stored before their rows are written. If a process dies in between, it leaves one that
+//! nobody can ask for. The same happens if a process deletes an artifact and dies after it
 //! removed the row.
 
 use std::collections::HashSet;
@@ -12,18 +12,22 @@ use crate::actors::Parts;
 use crate::error::Error;
 use crate::run::closing::is_patch_key;
 use crate::state::registering::Registering;
+use crate::step::emit::is_data_key;
 
-/// The patches that no row names, and none will. Blocks.
+/// Those that no row names, and none will. Blocks.
 ///
-/// Only what has a key that the engine made up is looked at. It is used once, and the patch can be
-/// made again from its snapshots; what the host has put under a key of its own may be all that
+/// Only what has a key that the engine made up is looked at. A patch can be made again from its
+/// snapshots, and data without its event says nothing; what the host has put under a key of its own may be all that
 /// there is of it, should the log be lost.
 pub(crate) fn unregistered(parts: &Parts) -> Result<Vec<ArtifactMeta>, Error> {
     if !parts.artifacts.is_there() {
         return Ok(Vec::new());
     }
     let mut found = parts.artifacts.store()?.list()?.artifacts;
-    found.retain(|artifact| is_patch_key(artifact.key.as_str()));
+    found.retain(|artifact| {
+        let key = artifact.key.as_str();
+        is_patch_key(key) || is_data_key(key)
+    });
     drop_registered(parts, &mut found)?;
     if found.is_empty() {
         return Ok(found);

@@ -54,7 +54,7 @@ pub(crate) fn earlier_tags(parts: &Parts) -> Result<Vec<EarlierTag>, Error> {
     let query = EventQuery::all().of_type(EventType::WORKSPACE_ROLLED_BACK);
     parts.reader.read_blocking(|store| {
         let mut tags = Vec::new();
-        for (_, event) in store.events(&query, 0)? {
+        for event in store.events(&query)? {
             let told = event.told();
             let name = told.safety_tag;
             if let Some(name) = name.filter(|name| name.starts_with(EARLIER)) {

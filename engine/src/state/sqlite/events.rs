@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
-use super::values::{all_of, id, json, nanoseconds, parse, time};
-use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventType};
+use super::values::{all_of, id, json, nanoseconds, parse, time, word};
+use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventSource, EventType};
 use crate::events::query::EventQuery;
 use crate::id::{EventId, RunId};
 use crate::state::change::NewEvent;
@@ -13,7 +13,10 @@ use crate::state::row_sum::{self, damaged};
 /// Appends an event at the next place of its session; the stored one, if its id is there already.
 pub(super) fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Event, StateError> {
     if let Some(stored) = find_event(transaction, &event.id)? {
-        return Ok(stored);
+        return match event.source == EventSource::Engine || event.is_told_by(&stored) {
+            true => Ok(stored),
+            false => Err(StateError::OtherEvent(event.id.clone())),
+        };
     }
     let sequence: Option<i64> = transaction
         .query_row(
@@ -29,8 +32,9 @@ pub(super) fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<
     };
     transaction
         .prepare_cached(
-            "INSERT INTO events (id, session_id, sequence, run_id, type, timestamp, schema_version, data)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT INTO events (id, session_id, sequence, run_id, type, timestamp, schema_version,
+                                 source, provider, correlation_id, metadata, data, data_ref)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute(params![
             event.id.as_str(),
@@ -40,17 +44,28 @@ pub(super) fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<
             event.event_type.as_str(),
             nanoseconds(event.at),
             EVENT_SCHEMA_VERSION,
+            event.source.as_str(),
+            event.provider,
+            event.correlation_id,
+            (!event.metadata.is_empty()).then(|| json(&event.metadata)),
             json(&event.data),
+            event.data_ref,
         ])?;
     Ok(Event {
         id: event.id.clone(),
+        position: transaction.last_insert_rowid().unsigned_abs(),
         event_type: event.event_type.clone(),
         timestamp: event.at,
         session_id: event.session_id.clone(),
         run_id: event.run_id.clone(),
         sequence: sequence.unsigned_abs(),
         schema_version: EVENT_SCHEMA_VERSION,
+        source: event.source,
+        provider: event.provider.clone(),
+        correlation_id: event.correlation_id.clone(),
+        metadata: event.metadata.clone(),
         data: event.data.clone(),
+        data_ref: event.data_ref.clone(),
     })
 }
 
@@ -65,8 +80,7 @@ pub(super) fn find_event(
         return Ok(None);
     };
     row_sum::check(row)?;
-    let (_, event) = read_event(row)?;
-    Ok(Some(event))
+    read_event(row).map(Some)
 }
 
 /// The last position that is known to have only earlier events before it, of a session or, with no
@@ -78,7 +92,8 @@ pub(super) const SELECT_EVENT_TIME: &str = concat!(
 );
 
 pub(super) const SELECT_EVENT: &str = concat!(
-    "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data, ",
+    "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data,",
+    " source, provider, correlation_id, metadata, data_ref, ",
     damaged!(events),
     " FROM events"
 );
@@ -96,7 +111,12 @@ pub(super) fn select_events(query: &EventQuery) -> String {
                (SELECT sequence FROM events WHERE position = ?1 AND session_id = ?2), 0))",
         ),
         (query.run_id.is_some(), "run_id = ?3"),
-        (query.event_type.is_some(), "type = ?4"),
+        (query.event_types.len() == 1, "type = ?4"),
+        // With a sign before it no index is searched by the types: what it finds is not in order.
+        (
+            query.event_types.len() > 1,
+            "+type IN (SELECT value FROM json_each(?4))",
+        ),
         (query.before.is_some(), "sequence < ?6"),
         (query.since.is_some(), "timestamp >= ?7"),
     ];
@@ -110,16 +130,41 @@ pub(super) fn select_events(query: &EventQuery) -> String {
     )
 }
 
-pub(super) fn read_event(row: &Row<'_>) -> Result<(u64, Event), StateError> {
-    let event = Event {
+/// What a statement of [`select_events`] has in its fourth place.
+pub(super) fn types_of(query: &EventQuery) -> Option<String> {
+    match query.event_types.as_slice() {
+        [] => None,
+        [only] => Some(only.as_str().to_owned()),
+        several => Some(json(&several)),
+    }
+}
+
+pub(super) fn read_event(row: &Row<'_>) -> Result<Event, StateError> {
+    let event_type = EventType::new(row.get::<_, String>(2)?);
+    let source = match row.get::<_, Option<String>>(9)? {
+        Some(text) => word(text, EventSource::of)?,
+        None if event_type.may_be_written_by(EventSource::Adapter) && !event_type.is_known() => {
+            EventSource::Adapter
+        }
+        None => EventSource::Engine,
+    };
+    Ok(Event {
         id: id(row.get(1)?)?,
-        event_type: EventType::new(row.get::<_, String>(2)?),
+        position: row.get::<_, i64>(0)?.unsigned_abs(),
+        event_type,
         timestamp: time(row.get(3)?)?,
         session_id: id(row.get(4)?)?,
         run_id: row.get::<_, Option<String>>(5)?.map(id).transpose()?,
         sequence: row.get::<_, i64>(6)?.unsigned_abs(),
         schema_version: row.get(7)?,
+        source,
+        provider: row.get(10)?,
+        correlation_id: row.get(11)?,
+        metadata: match row.get::<_, Option<String>>(12)? {
+            Some(text) => parse(&text)?,
+            None => serde_json::Map::new(),
+        },
         data: parse(&row.get::<_, String>(8)?)?,
-    };
-    Ok((row.get::<_, i64>(0)?.unsigned_abs(), event))
+        data_ref: row.get(13)?,
+    })
 }

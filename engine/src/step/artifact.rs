@@ -23,9 +23,7 @@ pub(crate) async fn put(
 ) -> Result<ArtifactRecord, Error> {
     let key = ArtifactKey::new(key)?;
     let parts = &core.parts;
-    let state_dir = parts.state_dir.clone();
-    let begin = move || Registering::begin(state_dir.path());
-    let held = parts.blocking.run(begin).await??;
+    let held = registering(core).await?;
     let meta = core.put(key, content).await?;
     let record = record(parts, (session_id, None), meta, content_type);
     let changes = vec![Change::RegisterArtifact(Box::new(record.clone()))];
@@ -33,8 +31,15 @@ pub(crate) async fn put(
     Ok(record)
 }
 
+/// Protects what is about to be put from clean-ups.
+pub(crate) async fn registering(core: &Core) -> Result<Registering, Error> {
+    let state_dir = core.parts.state_dir.clone();
+    let begin = move || Registering::begin(state_dir.path());
+    core.parts.blocking.run(begin).await?
+}
+
 /// The record of what the store has, to be registered.
-pub(super) fn record(
+pub(crate) fn record(
     parts: &Parts,
     (session_id, run_id): (&SessionId, Option<&RunId>),
     meta: ArtifactMeta,
