@@ -7,7 +7,7 @@ use stillframe::backends::{
     FileSystem, file_system_of, printable, printable_bytes, printable_size,
 };
 use stillframe::records::{self, RunDocument};
-use stillframe::{ErrorDocument, ErrorKind};
+use stillframe::{ErrorDocument, ErrorKind, RunId};
 
 /// The exit code of a command that the engine failed.
 const EXIT_FAILED: u8 = 1;
@@ -44,6 +44,8 @@ pub(crate) struct Failure {
     message: String,
     /// Whether the workspace may have been changed.
     touched: bool,
+    /// The run in which it happened, if there was one.
+    run_id: Option<RunId>,
     /// What became of the run, if there was one; neither hides the other.
     run: Option<Box<RunDocument>>,
     /// The signal that asked for the command to end, if that is why.
@@ -114,6 +116,7 @@ impl Failure {
             kind,
             message: message.into(),
             touched: false,
+            run_id: None,
             run: None,
             signal: None,
             is_usage: false,
@@ -245,13 +248,15 @@ impl Failure {
         }
     }
 
-    /// `{"error": {"kind", "message", "touched"}}`; and `run`, where there is an outcome of one.
+    /// `{"error": {"kind", "message", "touched", "retryable", "run_id"}}`; and `run`, where there is an outcome of one.
     pub(crate) fn document(&self) -> String {
         let document = Document {
             error: ErrorDocument {
                 kind: self.kind.as_str().to_owned(),
                 message: one_line(&self.message),
                 touched: self.touched,
+                retryable: self.kind.is_retryable(),
+                run_id: self.run_id.clone(),
             },
             run: self.run.as_deref(),
         };
@@ -278,6 +283,7 @@ impl From<stillframe::Error> for Failure {
             kind: error.kind(),
             message: records::Failure::from(&error).message,
             touched: error.touched(),
+            run_id: error.run_id().cloned(),
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
             signal: None,
             is_usage: false,
@@ -350,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_has_kind_message_and_touched() {
+    fn a_document_has_kind_message_and_what_a_host_decides_by() {
         let failure = Failure::not_found("there is no snapshot \"x\ny\"");
         let document: serde_json::Value =
             serde_json::from_str(&failure.document()).expect("it is JSON");
@@ -360,6 +366,8 @@ mod tests {
                 "kind": "NotFound",
                 "message": "there is no snapshot \"x\\ny\"",
                 "touched": false,
+                "retryable": false,
+                "run_id": null,
             }})
         );
     }

@@ -32,7 +32,7 @@ struct Inner {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// An [`Error`] as a JSON document: `{kind, message, touched}`.
+/// An [`Error`] as a JSON document: `{kind, message, touched, retryable, run_id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorDocument {
     /// The name of the [`ErrorKind`].
@@ -41,6 +41,10 @@ pub struct ErrorDocument {
     pub message: String,
     /// Whether the workspace may have been changed.
     pub touched: bool,
+    /// Whether the same call may succeed later: [`ErrorKind::is_retryable`].
+    pub retryable: bool,
+    /// The run in which it happened; null where there is none.
+    pub run_id: Option<RunId>,
 }
 
 impl Error {
@@ -103,6 +107,11 @@ impl Error {
         self.inner.kind
     }
 
+    /// Whether the same call, made again later, may succeed: [`ErrorKind::is_retryable`].
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
     /// Whether the workspace may have been changed. `false`: nothing was touched.
     pub fn touched(&self) -> bool {
         self.inner.touched
@@ -139,6 +148,8 @@ impl Error {
             kind: self.kind().as_str().to_owned(),
             message: self.chain(),
             touched: self.touched(),
+            retryable: self.is_retryable(),
+            run_id: self.run_id().cloned(),
         }
     }
 }
@@ -254,6 +265,20 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    #[test]
+    fn a_document_says_whether_to_try_again_and_in_which_run_it_was() {
+        let busy = Error::new(ErrorKind::Busy, "it is in use").in_run("run_1".parse().unwrap());
+        let none = Error::not_found("there is none");
+        let texts = [busy, none].map(|e| serde_json::to_string(&e.document()).unwrap());
+        assert_eq!(
+            texts,
+            [
+                r#"{"kind":"Busy","message":"it is in use","touched":false,"retryable":true,"run_id":"run_1"}"#,
+                r#"{"kind":"NotFound","message":"there is none","touched":false,"retryable":false,"run_id":null}"#,
+            ]
+        );
+    }
 
     #[test]
     fn a_failure_on_record_names_the_way_on() {

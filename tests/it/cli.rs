@@ -108,13 +108,33 @@ fn a_failure_with_json_is_a_document_and_keeps_its_exit_code() {
     assert_eq!(json::keys(&document), ["error"]);
     assert_eq!(
         json::keys(&document["error"]),
-        ["kind", "message", "touched"]
+        ["kind", "message", "retryable", "run_id", "touched"]
     );
     assert_eq!(document["error"]["kind"], "NotFound");
+    assert_eq!(document["error"]["retryable"], false);
+    assert_eq!(document["error"]["run_id"], serde_json::Value::Null);
     assert_eq!(document["error"]["touched"], false);
     let message = document["error"]["message"].as_str().unwrap();
     assert!(message.contains("snap_0000"), "it names the id: {message}");
     assert!(!message.ends_with('.'), "{message}");
+}
+
+#[test]
+fn a_failure_in_a_run_names_the_run() {
+    let ws = TestWorkspace::plain();
+    let refused = [
+        "run",
+        "--no-retain-content",
+        "--rollback-on-failure",
+        "--run-id",
+        "mine",
+        "--",
+        "true",
+    ];
+    let error = &ws.try_json(refused).exits(125).json()["error"];
+    assert_eq!(error["kind"], "Unsupported", "{error}");
+    assert_eq!(error["run_id"], "mine", "{error}");
+    assert_eq!(error["retryable"], false, "{error}");
 }
 
 // A script that sends stdout elsewhere failed without a word

@@ -61,14 +61,70 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call, made again later, may succeed although its caller changes nothing.
+    ///
+    /// `Busy`: whoever holds what is needed lets go of it. `Unavailable`: an engine starts again,
+    /// and so does the part of it that was lost. `Timeout`: the machine, a model or a remote may be
+    /// quicker another time.
+    ///
+    /// For all others somebody has to do something first. What was asked for cannot be right or is
+    /// not there (`InvalidOptions`, `NotFound`), or is more than is allowed (`LimitExceeded`). What
+    /// was seen before has to be looked at again, because the same call would be refused again
+    /// (`Conflict`, `HeadMoved`). The place is of the wrong kind or is damaged (`Unsupported`,
+    /// `Unreadable`, `Corrupt`, `HostileRepository`), the disk is full or fails (`NoSpace`,
+    /// `Storage`): a loop that tries again would only hide that. `Cancelled`: somebody did not want
+    /// it.
     pub fn is_retryable(self) -> bool {
-        matches!(self, Self::Busy | Self::Unavailable | Self::Timeout)
+        // Without a default, so that a new kind is decided about.
+        match self {
+            Self::Busy | Self::Unavailable | Self::Timeout => true,
+            Self::InvalidOptions
+            | Self::NotFound
+            | Self::Conflict
+            | Self::HeadMoved
+            | Self::Unsupported
+            | Self::Unreadable
+            | Self::LimitExceeded
+            | Self::NoSpace
+            | Self::Corrupt
+            | Self::HostileRepository
+            | Self::Cancelled
+            | Self::Storage => false,
+        }
     }
 }
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorKind::{self, *};
+
+    #[test]
+    fn a_kind_is_retryable_where_waiting_alone_may_help() {
+        for (kind, is_retryable) in [
+            (InvalidOptions, false),
+            (NotFound, false),
+            (Busy, true),
+            (Conflict, false),
+            (HeadMoved, false),
+            (Unsupported, false),
+            (Unreadable, false),
+            (LimitExceeded, false),
+            (NoSpace, false),
+            (Corrupt, false),
+            (HostileRepository, false),
+            (Unavailable, true),
+            (Cancelled, false),
+            (Timeout, true),
+            (Storage, false),
+        ] {
+            let kind: ErrorKind = kind;
+            assert_eq!(kind.is_retryable(), is_retryable, "{kind}");
+        }
     }
 }
