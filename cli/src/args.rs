@@ -544,7 +544,7 @@ pub(crate) struct RunArgs {
 
     /// Run the commands of this file in order, each once: "stillframe resume" goes on where they
     /// stopped.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "timeout")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["timeout", "idle_timeout"])]
     pub(crate) steps: Option<PathBuf>,
 
     /// With --steps: how long to wait for the answer to a question before the run is put to rest.
@@ -582,6 +582,10 @@ pub(crate) struct RunArgs {
     /// End the command after this long, such as 90s, 15m or 2h.
     #[arg(long, value_name = "DURATION", value_parser = time_limit)]
     pub(crate) timeout: Option<Duration>,
+
+    /// End the command once it has written nothing for this long; it then writes to pipes.
+    #[arg(long, value_name = "DURATION", value_parser = time_limit)]
+    pub(crate) idle_timeout: Option<Duration>,
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
@@ -1030,6 +1034,7 @@ mod tests {
             &["run", "--strategy", "fast", "--", "true"],
             &["run", "--session", "a b", "--", "true"],
             &["run", "--timeout", "0s", "--", "true"],
+            &["run", "--idle-timeout", "0s", "--", "true"],
             &["gc", "--older-than", "30"],
             &["list", "--since", "yesterday"],
             &["list", "--limit", "-1"],

@@ -776,6 +776,9 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
     if let Some(limit) = args.timeout {
         adapter = adapter.timeout(limit);
     }
+    if let Some(limit) = args.idle_timeout {
+        adapter = adapter.idle_timeout(limit);
+    }
     Ok(Request::Run(Box::new(RunRequest {
         session: args.session,
         options,
@@ -1181,6 +1184,8 @@ mod tests {
             "10K",
             "--timeout",
             "90s",
+            "--idle-timeout",
+            "30s",
             "--max-untracked-file-bytes",
             "0",
             "--max-files",

@@ -153,7 +153,7 @@ pub struct RunOptions {
     /// cancels.
     pub cancellation: CancellationToken,
     /// How long the work may take; after that it is ended, and the run is `timeout`. Default: no
-    /// limit.
+    /// limit; 60 seconds where the adapter [calls a model](crate::Adapter::calls_model).
     pub timeout: Option<Duration>,
     /// Whether the run can be resumed after its engine has died, even before its first
     /// [phase](crate::RunContext::phase); after its first phase a run can always be resumed.

@@ -211,6 +211,69 @@ fn a_timeout_ends_the_command_and_everything_it_started() {
 }
 
 #[test]
+fn a_command_that_writes_nothing_for_too_long_is_ended() {
+    let ws = TestWorkspace::repository();
+    let script = "echo x > new; echo out; echo err >&2; exec sleep 60";
+    let output = ws.run(["--idle-timeout", "500ms", "--rollback-on-failure"], script);
+    let output = output.exits(124);
+    assert!(output.took < Duration::from_secs(25), "{:?}", output.took);
+    let run = output.json();
+    assert_eq!(run["status"], "timeout", "{run}");
+    assert_eq!(run["error"]["kind"], "Timeout", "{run}");
+    let message = run["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("idle") && message.contains("500 ms"),
+        "{message}"
+    );
+    assert!(!ws.exists("new"), "taken back");
+    let told = output.stderr_text();
+    assert!(told.contains("out\n") && told.contains("err\n"), "{told}");
+
+    let busy = "for i in 1 2 3 4 5; do sleep 0.3; echo $i; done; exit 3";
+    ws.run(["--idle-timeout", "20s"], busy).exits(3);
+    ws.stillframe(["run", "--idle-timeout", "0s", "--", "true"])
+        .exits(2);
+}
+
+#[test]
+fn with_an_idle_timeout_output_passes_through_exactly_in_the_order_of_each_stream() {
+    let ws = TestWorkspace::repository();
+    let script = "printf '\\377\\000\\n\\r'; i=0; while [ $i -lt 2000 ]; do echo $i; echo e$i >&2; i=$((i+1)); done; \
+                  head -c 3000000 /dev/zero";
+    let run = [
+        "run",
+        "--idle-timeout",
+        "60s",
+        "--",
+        "/bin/sh",
+        "-c",
+        script,
+    ];
+    let output = ws.stillframe(run).ok();
+    let counted: String = (0..2000).map(|i| format!("{i}\n")).collect();
+    let mut expected = b"\xff\0\n\r".to_vec();
+    expected.extend_from_slice(counted.as_bytes());
+    expected.resize(expected.len() + 3_000_000, 0);
+    assert!(output.stdout == expected, "{} bytes", output.stdout.len());
+    let errors: String = (0..2000).map(|i| format!("e{i}\n")).collect();
+    assert!(output.stderr_text().contains(&errors), "each in its order");
+}
+
+#[test]
+fn with_an_idle_timeout_a_command_hears_that_its_reader_has_gone() {
+    let ws = TestWorkspace::repository();
+    let program = stillframe_tests::binary::stillframe().display().to_string();
+    // Without that it would write for ever.
+    let script = format!("'{program}' run --idle-timeout 60s -- yes | head -1");
+    ws.call::<&str>([])
+        .through("/bin/sh", ["-c", script.as_str()])
+        .run()
+        .ok();
+    let runs = ws.json(["runs"]);
+    assert_eq!(runs[0]["exit_code"], 141, "{runs}");
+}
+
+#[test]
 fn a_timeout_that_is_not_reached_changes_nothing() {
     let ws = TestWorkspace::repository();
     let run = ws.run(["--timeout", "90s"], "echo x > new").ok().json();

@@ -237,6 +237,10 @@ impl Adapter for Foretold {
         self.adapter.check(workspace)
     }
 
+    fn calls_model(&self) -> bool {
+        self.adapter.calls_model()
+    }
+
     fn run(
         &self,
         context: RunContext,

@@ -1,25 +1,26 @@
 //! The adapter for a command of the operating system.
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
-use std::io::{IsTerminal as _, PipeReader};
+use std::future::Future;
+use std::io::{IsTerminal as _, PipeReader, PipeWriter};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 use stillframe_backends::{ErrorKind, printable, printable_bytes};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 use crate::blocking::Blocking;
 use crate::error::Error;
@@ -27,12 +28,14 @@ use crate::failure::Failure;
 use crate::process::group::ProcessGroup;
 use crate::process::guardian_channel::{self, GUARDIAN, Streams};
 use crate::process::orphans::{self, Orphans};
+use crate::process::output::{Silence, Stream, Wanted};
 use crate::process::started::{Guarded, Left, Started};
 use crate::process::survivors::CURRENT_RUN;
 use crate::process::terminal::{ModesKept, Terminal};
 use crate::records::output::{AdapterOutput, CommandResult};
 use crate::step::adapter::Adapter;
 use crate::step::adapter_error::{AdapterError, Ending};
+use crate::step::artifact::own_key;
 use crate::step::context::RunContext;
 
 /// How much of each output stream of a command is kept by default, in bytes.
@@ -51,7 +54,9 @@ pub struct CommandAdapter {
     env: Vec<(OsString, Option<OsString>)>,
     cwd: Option<PathBuf>,
     timeout: Option<Duration>,
+    idle_timeout: Option<Duration>,
     max_output_bytes: usize,
+    keeps_all_output: bool,
     output: CommandOutput,
     stdin: CommandInput,
     end_signal: EndSignal,
@@ -84,9 +89,9 @@ pub enum CommandOutput {
     /// Kept, up to the cap. The default.
     #[default]
     Capture,
-    /// The host's own stdout and stderr, as they are; nothing is kept.
+    /// The host's own stdout and stderr, as they are; nothing is kept in the result.
     Inherit,
-    /// Both to the host's stderr; nothing is kept.
+    /// Both to the host's stderr; nothing is kept in the result.
     Stderr,
     /// Kept, up to the cap, and every piece sent as it comes. Pieces are dropped when nobody
     /// receives; a receiver that is slow makes the command wait.
@@ -94,7 +99,7 @@ pub enum CommandOutput {
 }
 
 /// Where a command reads from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommandInput {
     /// Nothing: end of file at once. The default.
@@ -116,6 +121,47 @@ pub enum CommandInput {
     /// It is for a host that is a command itself. One with an interface of its own on the terminal
     /// would lose it for the time of the run.
     Foreground,
+    /// These bytes, and then the end of the file. A command that ends or closes its stdin before it
+    /// has read them all is none the worse for it.
+    Bytes(Vec<u8>),
+}
+
+impl fmt::Debug for CommandInput {
+    /// Without the bytes, which may be many, and secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("Nothing"),
+            Self::Inherit => f.write_str("Inherit"),
+            Self::Foreground => f.write_str("Foreground"),
+            Self::Bytes(bytes) => write!(f, "Bytes({} bytes)", bytes.len()),
+        }
+    }
+}
+
+/// The streams of a command that is to be started.
+struct Pipes {
+    /// What the command gets.
+    streams: Streams<OwnedFd>,
+    /// Where its input is written to.
+    input: Option<PipeWriter>,
+    /// Where its stdout and stderr are read, if they are.
+    output: [Option<PipeReader>; 2],
+    /// Where they are passed on to, if they are.
+    passed_to: [Option<OwnedFd>; 2],
+}
+
+/// Why a command was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedToEnd {
+    Cancelled,
+    TimeIsUp,
+    Idle,
+}
+
+impl AskedToEnd {
+    fn is_timeout(self) -> bool {
+        matches!(self, Self::TimeIsUp | Self::Idle)
+    }
 }
 
 /// A piece of a command's output, or its end.
@@ -139,7 +185,9 @@ impl CommandAdapter {
             env: Vec::new(),
             cwd: None,
             timeout: None,
+            idle_timeout: None,
             max_output_bytes: DEFAULT_MAX_OUTPUT_BYTES,
+            keeps_all_output: false,
             output: CommandOutput::Capture,
             stdin: CommandInput::Nothing,
             end_signal: EndSignal::default(),
@@ -187,9 +235,36 @@ impl CommandAdapter {
         self
     }
 
-    /// How much of each stream is kept, in bytes. Default: 1 048 576.
+    /// How long it may write nothing to stdout and stderr; then it is ended as by
+    /// [`timeout`](Self::timeout). Default: no limit.
+    ///
+    /// It counts from the start of the command, and from each byte that is read. As long as output
+    /// waits for the host or a store, the command is not idle. Zero is refused when the run begins.
+    ///
+    /// The engine has to see the output for it. With [`CommandOutput::Inherit`] and
+    /// [`CommandOutput::Stderr`] it then reads both streams and passes every byte on, in the order
+    /// of each stream: the command writes to pipes, also where the host is at a terminal.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.idle_timeout = Some(limit);
+        self
+    }
+
+    /// How much of each stream is kept in the result, in bytes. Default: 1 048 576.
     pub fn max_output_bytes(mut self, bytes: usize) -> Self {
         self.max_output_bytes = bytes;
+        self
+    }
+
+    /// Whether all of each stream becomes an artifact of the run, whatever its length, beside what
+    /// the result has. Default: no.
+    ///
+    /// A stream is stored while it is read, in bounded memory, and also where a timeout or a
+    /// cancellation ends the command. [`CommandResult::stdout_ref`] and `stderr_ref` have the keys,
+    /// and so has the record of the run; an empty stream has none. If it cannot be stored,
+    /// [`CommandResult::output_error`] says why, and the command runs on. Output is passed on as
+    /// with [`idle_timeout`](Self::idle_timeout).
+    pub fn keep_all_output(mut self, keeps: bool) -> Self {
+        self.keeps_all_output = keeps;
         self
     }
 
@@ -278,6 +353,10 @@ impl Default for EndSignal {
 
 impl Adapter for CommandAdapter {
     fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
+        if self.idle_timeout == Some(Duration::ZERO) {
+            let message = "the idle timeout of the command is zero, so that it would end at once";
+            return Err(Error::invalid_options(message));
+        }
         let cwd = self.working_directory(workspace);
         let is_directory = cwd
             .as_deref()
@@ -295,8 +374,8 @@ impl Adapter for CommandAdapter {
     async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
         let cwd = self.working_directory(context.workspace.as_deref());
         let began = Instant::now();
-        let (streams, [out, err]) = match self.streams() {
-            Ok(streams) => streams,
+        let pipes = match self.pipes() {
+            Ok(pipes) => pipes,
             Err(e) => {
                 return Err(AdapterError::failed(format!(
                     "cannot pass on its streams: {e}"
@@ -312,7 +391,7 @@ impl Adapter for CommandAdapter {
             }
         };
         let mut orphans = self.orphans(&context.blocking).await;
-        let mut child = match self.start(cwd.as_deref(), streams, &context).await {
+        let mut child = match self.start(cwd.as_deref(), pipes.streams, &context).await {
             Ok(child) => child,
             Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
         };
@@ -325,11 +404,12 @@ impl Adapter for CommandAdapter {
         if let Some(terminal) = &mut terminal {
             terminal.begin(&group, stops);
         }
-        let stdout = Stream::read(out, self, OutputPiece::Stdout);
-        let stderr = Stream::read(err, self, OutputPiece::Stderr);
+        let silence = Silence::begin();
+        let [stdout, stderr] = self.read(pipes.output, pipes.passed_to, &silence, &context);
 
         let (status, ending) = {
-            let waiting = self.wait(&mut child, &group, terminal.as_mut(), &context);
+            let waiting = self.wait(&mut child, &group, terminal.as_mut(), &silence, &context);
+            let waiting = self.fed(pipes.input, waiting);
             tokio::pin!(waiting);
             loop {
                 tokio::select! {
@@ -363,10 +443,11 @@ impl Adapter for CommandAdapter {
         let mut result = self.result(cwd.as_deref(), began);
         result.had_terminal = had_terminal;
         result.signal = status.as_ref().ok().and_then(|status| status.signal());
-        result.timed_out = ending == Some(Ending::TimedOut);
+        result.timed_out = ending.is_some_and(AskedToEnd::is_timeout);
         result.exit_code = self.exit_code(&status, ending);
-        (result.stdout, result.stdout_truncated) = stdout.finish().await;
-        (result.stderr, result.stderr_truncated) = stderr.finish().await;
+        let [stdout, stderr] = [stdout, stderr].map(|s| s.finish(&context.cancellation));
+        let (stdout, stderr) = tokio::join!(stdout, stderr);
+        result.has_written(stdout, stderr);
         self.send_exit(result.exit_code);
 
         let error = self.error(&status, ending, result.exit_code);
@@ -397,37 +478,106 @@ const END_GRACE: Duration = Duration::from_millis(1_500);
 /// than what the engine grants an adapter after a cancellation, so that the output is kept.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
-/// How long to go on reading a stream once every process of the group is gone: only one that left
-/// the group can hold it open.
-const DRAIN_GRACE: Duration = Duration::from_millis(500);
-
 impl CommandAdapter {
     fn working_directory(&self, workspace: Option<&Path>) -> Option<PathBuf> {
         self.cwd.clone().or_else(|| workspace.map(Path::to_owned))
     }
 
-    /// What the command reads from and writes to, and what is read of that.
-    fn streams(&self) -> std::io::Result<(Streams<OwnedFd>, [Option<PipeReader>; 2])> {
+    /// What the command reads from and writes to, and the other ends of that.
+    fn pipes(&self) -> std::io::Result<Pipes> {
+        let mut input = None;
         let stdin = std::io::stdin();
-        let stdin = match self.stdin {
+        let stdin = match &self.stdin {
             CommandInput::Foreground => stdin.as_fd().try_clone_to_owned()?,
             CommandInput::Inherit if !stdin.is_terminal() => stdin.as_fd().try_clone_to_owned()?,
             CommandInput::Inherit | CommandInput::Nothing => File::open("/dev/null")?.into(),
+            CommandInput::Bytes(_) => {
+                let (stdin, own) = std::io::pipe()?;
+                input = Some(own);
+                stdin.into()
+            }
         };
         let stdout = || std::io::stdout().as_fd().try_clone_to_owned();
         let stderr = || std::io::stderr().as_fd().try_clone_to_owned();
-        Ok(match &self.output {
-            CommandOutput::Capture | CommandOutput::Stream(_) => {
-                let (out, stdout) = std::io::pipe()?;
-                let (err, stderr) = std::io::pipe()?;
-                (
-                    [stdin, stdout.into(), stderr.into()],
-                    [Some(out), Some(err)],
-                )
+        let hosts = match &self.output {
+            CommandOutput::Capture | CommandOutput::Stream(_) => None,
+            CommandOutput::Inherit => Some([stdout()?, stderr()?]),
+            CommandOutput::Stderr => Some([stderr()?, stderr()?]),
+        };
+        let is_seen = self.idle_timeout.is_some() || self.keeps_all_output;
+        let passed_to = match hosts {
+            Some([stdout, stderr]) if !is_seen => {
+                return Ok(Pipes {
+                    streams: [stdin, stdout, stderr],
+                    input,
+                    output: [None, None],
+                    passed_to: [None, None],
+                });
             }
-            CommandOutput::Inherit => ([stdin, stdout()?, stderr()?], [None, None]),
-            CommandOutput::Stderr => ([stdin, stderr()?, stderr()?], [None, None]),
+            Some(hosts) => hosts.map(Some),
+            None => [None, None],
+        };
+        let (out, stdout) = std::io::pipe()?;
+        let (err, stderr) = std::io::pipe()?;
+        Ok(Pipes {
+            streams: [stdin, stdout.into(), stderr.into()],
+            input,
+            output: [Some(out), Some(err)],
+            passed_to,
         })
+    }
+
+    /// Begins to read what the command writes to stdout and stderr.
+    fn read(
+        &self,
+        [out, err]: [Option<PipeReader>; 2],
+        [to_stdout, to_stderr]: [Option<OwnedFd>; 2],
+        silence: &Silence,
+        context: &RunContext,
+    ) -> [Stream; 2] {
+        let wanted = |name: &str, piece: fn(Vec<u8>) -> OutputPiece, passed_to| {
+            let stem = format!("command_{name}_{}_", context.run_id);
+            Wanted {
+                max_bytes: match self.output {
+                    CommandOutput::Capture | CommandOutput::Stream(_) => self.max_output_bytes,
+                    CommandOutput::Inherit | CommandOutput::Stderr => 0,
+                },
+                sender: match &self.output {
+                    CommandOutput::Stream(sender) => Some((sender.clone(), piece)),
+                    _ => None,
+                },
+                passed_to,
+                key: self
+                    .keeps_all_output
+                    .then(|| own_key(&stem).expect("an id is short and printable")),
+            }
+        };
+        let stdout = wanted("stdout", OutputPiece::Stdout, to_stdout);
+        let stderr = wanted("stderr", OutputPiece::Stderr, to_stderr);
+        [
+            Stream::read(out, stdout, silence, context),
+            Stream::read(err, stderr, silence, context),
+        ]
+    }
+
+    /// Does `work`, and meanwhile gives the command its input.
+    async fn fed<T>(&self, pipe: Option<PipeWriter>, work: impl Future<Output = T>) -> T {
+        let fed = async {
+            if let (Some(pipe), CommandInput::Bytes(bytes)) = (pipe, &self.stdin) {
+                let pipe = std::process::ChildStdin::from(OwnedFd::from(pipe));
+                // Only a runtime that is going down takes none.
+                if let Ok(mut pipe) = tokio::process::ChildStdin::from_std(pipe) {
+                    // Whoever closes it wants no more, which is no failure.
+                    let _ = pipe.write_all(bytes).await;
+                }
+            }
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = fed => match never {},
+        }
     }
 
     /// Starts the command, by a guardian if there is to be one.
@@ -575,11 +725,18 @@ impl CommandAdapter {
         child: &mut Started,
         group: &ProcessGroup,
         terminal: Option<&mut Terminal>,
+        silence: &Silence,
         context: &RunContext,
-    ) -> (std::io::Result<ExitStatus>, Option<Ending>) {
+    ) -> (std::io::Result<ExitStatus>, Option<AskedToEnd>) {
         let time_is_up = async {
             match self.timeout {
                 Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let is_idle = async {
+            match self.idle_timeout {
+                Some(limit) => silence.lasts(limit).await,
                 None => std::future::pending().await,
             }
         };
@@ -592,12 +749,13 @@ impl CommandAdapter {
         let ending = tokio::select! {
             biased;
             status = child.wait() => return (status, None),
-            () = context.cancellation.cancelled() => Some(Ending::Cancelled),
-            () = time_is_up => Some(Ending::TimedOut),
+            () = context.cancellation.cancelled() => Some(AskedToEnd::Cancelled),
+            () = time_is_up => Some(AskedToEnd::TimeIsUp),
+            () = is_idle => Some(AskedToEnd::Idle),
             () = terminal_is_missing => None,
         };
         let first = match ending {
-            Some(Ending::Cancelled) => self.end_signal.get(),
+            Some(AskedToEnd::Cancelled) => self.end_signal.get(),
             Some(_) => Signal::TERM,
             // As the kernel does with a stopped group that nobody can continue.
             None => Signal::HUP,
@@ -658,6 +816,11 @@ impl CommandAdapter {
             exit_code: 0,
             stdout: String::new(),
             stderr: String::new(),
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            stdout_ref: None,
+            stderr_ref: None,
+            output_error: None,
             stdout_truncated: false,
             stderr_truncated: false,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -668,9 +831,9 @@ impl CommandAdapter {
     }
 
     /// The exit code of a command that ended so. `ending`: what it was asked to end for.
-    fn exit_code(&self, status: &std::io::Result<ExitStatus>, ending: Option<Ending>) -> i32 {
+    fn exit_code(&self, status: &std::io::Result<ExitStatus>, ending: Option<AskedToEnd>) -> i32 {
         match (status, ending) {
-            (_, Some(Ending::TimedOut)) => EXIT_TIMED_OUT,
+            (_, Some(AskedToEnd::TimeIsUp | AskedToEnd::Idle)) => EXIT_TIMED_OUT,
             // What was asked to end did not do what it was there for, whatever it answers.
             (Ok(status), Some(_)) if status.success() => 128 + self.end_signal.get().as_raw(),
             (Ok(status), _) => exit_code(*status),
@@ -682,15 +845,21 @@ impl CommandAdapter {
     fn error(
         &self,
         status: &std::io::Result<ExitStatus>,
-        ending: Option<Ending>,
+        ending: Option<AskedToEnd>,
         exit_code: i32,
     ) -> Option<AdapterError> {
         match (status, ending) {
-            (_, Some(Ending::TimedOut)) => Some(AdapterError::timed_out(format!(
+            (_, Some(AskedToEnd::Idle)) => Some(AdapterError::timed_out(format!(
+                "the command was idle, wrote nothing for {} ms, and was ended",
+                self.idle_timeout.unwrap_or_default().as_millis()
+            ))),
+            (_, Some(AskedToEnd::TimeIsUp)) => Some(AdapterError::timed_out(format!(
                 "the command was not done within {} ms and was ended",
                 self.timeout.unwrap_or_default().as_millis()
             ))),
-            (_, Some(_)) => Some(AdapterError::cancelled("the command was ended on request")),
+            (_, Some(AskedToEnd::Cancelled)) => {
+                Some(AdapterError::cancelled("the command was ended on request"))
+            }
             (Err(e), None) => Some(AdapterError::failed(format!(
                 "the end of the command could not be seen: {e}"
             ))),
@@ -734,91 +903,5 @@ fn exit_code(status: ExitStatus) -> i32 {
         (Some(code), _) => code,
         (None, Some(signal)) => 128 + signal,
         (None, None) => EXIT_NOT_EXECUTABLE,
-    }
-}
-
-/// One of the two streams of a command, being read until its end.
-struct Stream {
-    kept: Arc<Mutex<KeptOutput>>,
-    task: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct KeptOutput {
-    bytes: Vec<u8>,
-    truncated: bool,
-}
-
-impl Stream {
-    fn read(
-        pipe: Option<PipeReader>,
-        adapter: &CommandAdapter,
-        piece: fn(Vec<u8>) -> OutputPiece,
-    ) -> Self {
-        let kept = Arc::<Mutex<KeptOutput>>::default();
-        let sender = match &adapter.output {
-            CommandOutput::Stream(sender) => Some(sender.clone()),
-            _ => None,
-        };
-        let max_bytes = adapter.max_output_bytes;
-        let task = pipe.and_then(|pipe| {
-            let kept = Arc::clone(&kept);
-            let pipe = std::process::ChildStdout::from(OwnedFd::from(pipe));
-            // Only a runtime that is going down takes none.
-            let pipe = tokio::process::ChildStdout::from_std(pipe).ok()?;
-            Some(tokio::spawn(drain(pipe, kept, max_bytes, sender, piece)))
-        });
-        Self { kept, task }
-    }
-
-    /// What was read, and whether there was more of it.
-    async fn finish(mut self) -> (String, bool) {
-        if let Some(task) = &mut self.task
-            && tokio::time::timeout(DRAIN_GRACE, &mut *task).await.is_err()
-        {
-            task.abort();
-        }
-        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        let bytes = std::mem::take(&mut kept.bytes);
-        let text = String::from_utf8(bytes)
-            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-        (text, kept.truncated)
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
-    }
-}
-
-/// Reads a pipe to its end, so that the command never blocks on a full pipe, and keeps the
-/// beginning.
-async fn drain(
-    mut pipe: impl AsyncRead + Unpin,
-    kept: Arc<Mutex<KeptOutput>>,
-    max_bytes: usize,
-    mut sender: Option<mpsc::Sender<OutputPiece>>,
-    piece: fn(Vec<u8>) -> OutputPiece,
-) {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let read = match pipe.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(read) => &buffer[..read],
-        };
-        {
-            let mut kept = kept.lock().unwrap_or_else(|e| e.into_inner());
-            let room = max_bytes - kept.bytes.len().min(max_bytes);
-            kept.bytes.extend_from_slice(&read[..read.len().min(room)]);
-            kept.truncated |= read.len() > room;
-        }
-        if let Some(to) = &sender
-            && to.send(piece(read.to_vec())).await.is_err()
-        {
-            sender = None;
-        }
     }
 }

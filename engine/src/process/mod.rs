@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod guardian;
 pub(crate) mod guardian_channel;
 pub(crate) mod orphans;
+pub(crate) mod output;
 pub(crate) mod started;
 pub(crate) mod stat;
 pub(crate) mod survivors;

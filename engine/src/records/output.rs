@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::Failure;
+
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -20,6 +22,23 @@ pub struct CommandResult {
     pub stdout: String,
     /// What it wrote to stderr, up to the cap.
     pub stderr: String,
+    /// How much it wrote to stdout, in bytes; 0 where the engine did not see it.
+    #[serde(default)]
+    pub stdout_bytes: u64,
+    /// How much it wrote to stderr, in bytes; 0 where the engine did not see it.
+    #[serde(default)]
+    pub stderr_bytes: u64,
+    /// The key of the artifact that has all of stdout: of a command that
+    /// [keeps all output](crate::CommandAdapter::keep_all_output), and wrote something there.
+    #[serde(default)]
+    pub stdout_ref: Option<String>,
+    /// The key of the artifact that has all of stderr.
+    #[serde(default)]
+    pub stderr_ref: Option<String>,
+    /// Why not all output was kept that should have been. It does not change how the command
+    /// ended.
+    #[serde(default)]
+    pub output_error: Option<Failure>,
     /// Whether there was more on stdout than was kept.
     pub stdout_truncated: bool,
     /// Whether there was more on stderr than was kept.

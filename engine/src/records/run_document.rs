@@ -52,8 +52,14 @@ struct KeptCommand {
     cwd: String,
     duration_ms: u64,
     timed_out: bool,
-    stdout_bytes: usize,
-    stderr_bytes: usize,
+    stdout_bytes: u64,
+    stderr_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_ref: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_ref: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_error: Option<Failure>,
 }
 
 /// What was seen of the workspace of a run.
@@ -118,8 +124,11 @@ impl KeptOutput {
             cwd: command.cwd.clone(),
             duration_ms: command.duration_ms,
             timed_out: command.timed_out,
-            stdout_bytes: command.stdout.len(),
-            stderr_bytes: command.stderr.len(),
+            stdout_bytes: command.stdout_bytes,
+            stderr_bytes: command.stderr_bytes,
+            stdout_ref: command.stdout_ref.clone(),
+            stderr_ref: command.stderr_ref.clone(),
+            output_error: command.output_error.clone(),
         });
         Self {
             data: output.data.clone(),
@@ -221,12 +230,22 @@ mod tests {
             exit_code: 2,
             stdout: "out".to_owned(),
             stderr: "error".to_owned(),
+            stdout_bytes: 3,
+            stderr_bytes: 5,
+            stdout_ref: None,
+            stderr_ref: None,
+            output_error: None,
             stdout_truncated: false,
             stderr_truncated: true,
             duration_ms: 7,
             timed_out: false,
             signal: None,
             had_terminal: false,
+        };
+        let kept_whole = CommandResult {
+            stdout_ref: Some("key".to_owned()),
+            output_error: Some(Failure::of_work("no room")),
+            ..command.clone()
         };
         let output = AdapterOutput {
             exit_code: Some(2),
@@ -235,6 +254,13 @@ mod tests {
         };
         let text = r#"{"command":{"args":["all"],"command":"make","cwd":"/w","duration_ms":7,"stderr_bytes":5,"stdout_bytes":3,"timed_out":false},"data":{"own":[1]}}"#;
         assert_eq!(document(&KeptOutput::of(&output)).to_string(), text);
+        let kept = document(&KeptOutput::of(&AdapterOutput {
+            command: Some(kept_whole),
+            ..AdapterOutput::empty()
+        }));
+        assert_eq!(kept["command"]["stdout_ref"], "key");
+        assert_eq!(kept["command"]["output_error"]["message"], "no room");
+        assert_eq!(kept["command"].get("stderr_ref"), None);
         let bare = document(&KeptOutput::of(&AdapterOutput::empty()));
         assert_eq!(bare.to_string(), r#"{"command":null,"data":null}"#);
         assert!(KeptOutput::deserialize(&Value::Null).is_err());

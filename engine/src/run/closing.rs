@@ -19,7 +19,7 @@ use crate::records::run_document::{RunSummary, document};
 use crate::run::patch::{self, Incoming};
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::Registering;
-use crate::step::artifact;
+use crate::step::artifact::{self, own_key};
 use crate::workspace::compare;
 use crate::workspace::opened::Opened;
 
@@ -166,8 +166,7 @@ fn keep(
         let key = ArtifactKey::new(known.key)?;
         return Ok(Keeping { key, put: None });
     }
-    let digits = uuid::Uuid::new_v4().simple();
-    let key = ArtifactKey::new(format!("{stem}{digits}"))?;
+    let key = own_key(stem)?;
     let registering = Registering::begin(core.parts.state_dir.path())?;
     let putting = core.begin_put(key.clone(), Box::new(patch), Reader::Own);
     let putting = Blocking::wait_for(putting)?;
@@ -177,14 +176,3 @@ fn keep(
 
 /// How the key of a patch begins.
 const PATCH: &str = "patch_";
-
-/// Whether an artifact of this key is a patch that the engine kept, which has a key of its own: it
-/// ends in 32 random digits.
-pub(crate) fn is_patch_key(key: &str) -> bool {
-    let digits = key
-        .strip_prefix(PATCH)
-        .and_then(|rest| rest.rsplit('_').next());
-    digits.is_some_and(|digits| {
-        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
-    })
-}

@@ -55,6 +55,10 @@ use captures::CaptureRequest;
 use ending::abandon;
 use result::{result, unwanted};
 
+/// How long the work of a run may take that calls a model, unless the host says otherwise: most
+/// answers take seconds, and one that takes longer than this seldom comes.
+const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How long an adapter may take to end after it was cancelled, before its future is dropped.
 const ADAPTER_GRACE: Duration = Duration::from_secs(5);
 
@@ -142,6 +146,10 @@ pub(crate) async fn execute(
             let workspace = place(&parts, &options)?;
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
             adapter.check(directory)?;
+            let mut options = options;
+            if options.timeout.is_none() && adapter.calls_model() {
+                options.timeout = Some(MODEL_TIMEOUT);
+            }
             parts.reserve.check("the run")?;
             Ok::<_, Error>((options, adapter, workspace))
         })

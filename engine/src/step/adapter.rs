@@ -23,6 +23,15 @@ pub trait Adapter: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether the work is a call of a model, which may never answer. Default: no.
+    ///
+    /// The run of such a call has a timeout of 60 seconds, unless it has
+    /// [one of its own](crate::RunOptions::timeout). As after any timeout, the work then has five
+    /// seconds to end by itself.
+    fn calls_model(&self) -> bool {
+        false
+    }
+
     /// Does the work, until it is done or [`RunContext::cancellation`] is cancelled.
     ///
     /// A future that does not end within five seconds after the cancellation is dropped.
@@ -35,6 +44,10 @@ pub trait Adapter: Send + Sync + 'static {
 impl<A: Adapter> Adapter for Arc<A> {
     fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
         A::check(self, workspace)
+    }
+
+    fn calls_model(&self) -> bool {
+        A::calls_model(self)
     }
 
     fn run(
@@ -54,12 +67,17 @@ type AdapterFuture<'a> =
 /// [`Adapter`] in a form that can be a trait object.
 trait ErasedAdapter: Send + Sync + 'static {
     fn check(&self, workspace: Option<&Path>) -> Result<(), Error>;
+    fn calls_model(&self) -> bool;
     fn run(&self, context: RunContext) -> AdapterFuture<'_>;
 }
 
 impl<A: Adapter> ErasedAdapter for A {
     fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
         Adapter::check(self, workspace)
+    }
+
+    fn calls_model(&self) -> bool {
+        Adapter::calls_model(self)
     }
 
     fn run(&self, context: RunContext) -> AdapterFuture<'_> {
@@ -83,6 +101,10 @@ impl fmt::Debug for BoxAdapter {
 impl Adapter for BoxAdapter {
     fn check(&self, workspace: Option<&Path>) -> Result<(), Error> {
         self.0.check(workspace)
+    }
+
+    fn calls_model(&self) -> bool {
+        self.0.calls_model()
     }
 
     fn run(

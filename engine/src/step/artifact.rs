@@ -60,3 +60,41 @@ pub(crate) fn record(
         deleted_at: None,
     }
 }
+
+/// How the keys begin that the engine makes up: those of patches, and of what commands wrote.
+const OWN_KEYS: [&str; 3] = ["patch_", "command_stdout_", "command_stderr_"];
+
+/// A key that nobody else has: `stem`, and 32 random digits.
+pub(crate) fn own_key(stem: &str) -> Result<ArtifactKey, Error> {
+    let digits = uuid::Uuid::new_v4().simple();
+    Ok(ArtifactKey::new(format!("{stem}{digits}"))?)
+}
+
+/// Whether the engine made this key up.
+pub(crate) fn is_own_key(key: &str) -> bool {
+    let is_own = OWN_KEYS.iter().any(|stem| key.starts_with(stem));
+    let digits = key.rsplit('_').next().filter(|_| is_own);
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_the_engine_made_up_is_told_from_those_of_hosts() {
+        for stem in ["patch_a_b_", "command_stdout_run_1_"] {
+            let (one, other) = (own_key(stem).unwrap(), own_key(stem).unwrap());
+            assert!(one != other && is_own_key(one.as_str()), "{one:?}");
+        }
+        let of_a_host = ["patch_", "patch_of_mine", "command_stdout_1"];
+        for key in of_a_host
+            .into_iter()
+            .chain(["log_0123456789abcdef0123456789abcdef"])
+        {
+            assert!(!is_own_key(key), "{key}");
+        }
+    }
+}

@@ -34,6 +34,7 @@ use crate::step::options::StepOptions;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
 
+mod artifacts;
 mod captures;
 mod commits;
 mod going_back;

@@ -1,8 +1,9 @@
-//! Patches and data of events that the artifact store has and the log does not name.
+//! Patches, outputs of commands and data of events that the artifact store has and the log does not
+//! name.
 //!
 //! They are stored before their rows are written. If a process dies in between, it leaves one that
-//! nobody can ask for. The same happens if a process deletes an artifact and dies after it
-//! removed the row.
+//! nobody can ask for. The same happens if a process deletes an artifact and dies after it removed
+//! the row.
 
 use std::collections::HashSet;
 
@@ -10,15 +11,16 @@ use stillframe_artifact_store::ArtifactMeta;
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::run::closing::is_patch_key;
 use crate::state::registering::Registering;
+use crate::step::artifact::is_own_key;
 use crate::step::emit::is_data_key;
 
 /// Those that no row names, and none will. Blocks.
 ///
 /// Only what has a key that the engine made up is looked at. A patch can be made again from its
-/// snapshots, and data without its event says nothing; what the host has put under a key of its own may be all that
-/// there is of it, should the log be lost.
+/// snapshots, data without its event says nothing, and nobody was told of an output before there
+/// was a row; what the host has put under a key of its own may be all that there is of it, should
+/// the log be lost.
 pub(crate) fn unregistered(parts: &Parts) -> Result<Vec<ArtifactMeta>, Error> {
     if !parts.artifacts.is_there() {
         return Ok(Vec::new());
@@ -26,7 +28,7 @@ pub(crate) fn unregistered(parts: &Parts) -> Result<Vec<ArtifactMeta>, Error> {
     let mut found = parts.artifacts.store()?.list()?.artifacts;
     found.retain(|artifact| {
         let key = artifact.key.as_str();
-        is_patch_key(key) || is_data_key(key)
+        is_own_key(key) || is_data_key(key)
     });
     drop_registered(parts, &mut found)?;
     if found.is_empty() {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use stillframe::backends::{Label, PurgeTarget};
 use stillframe::events::EventType;
 use stillframe::options::GcOptions;
-use stillframe::{Engine, EngineOptions, ErrorKind, Event, RunOptions, WorkspaceOptions};
+use stillframe::{
+    CommandAdapter, Engine, EngineOptions, ErrorKind, Event, RunOptions, WorkspaceOptions,
+};
 use stillframe_artifact_store::{
     ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, FileStore, GetError,
     MemoryStore, PutError, PutOptions, StoreError,
@@ -327,6 +329,34 @@ impl ArtifactStore for HalfwayStore {
     fn list(&self) -> Result<ArtifactList, StoreError> {
         self.0.list()
     }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_half_way_costs_a_command_its_artifact_and_nothing_else() {
+    let host = Host::new();
+    let store = Arc::new(HalfwayStore(MemoryStore::new()));
+    let engine = with_store(&host, store).await;
+    let session = engine.session("s").await.unwrap();
+    let command = CommandAdapter::new("sh")
+        .args(["-c", "head -c 3000000 /dev/zero; echo done >made"])
+        .max_output_bytes(100)
+        .keep_all_output(true);
+    let options = RunOptions::new("x").workspace(host.workspace());
+    let outcome = session.execute_run(options, command).await.unwrap();
+    completed(&outcome);
+    assert_eq!(host.read("made").as_deref(), Some("done\n"));
+    let result = outcome.run.output.clone().unwrap().command.unwrap();
+    assert_eq!((result.stdout.len(), result.stdout_bytes), (100, 3_000_000));
+    assert_eq!(result.stdout_ref, None);
+    let told = result.output_error.unwrap();
+    assert_eq!(told.kind.as_deref(), Some("Unreadable"), "{told:?}");
+    let record = engine.find_run(outcome.run_id.as_str()).await.unwrap();
+    assert_eq!(
+        record.output["command"]["output_error"]["kind"],
+        "Unreadable"
+    );
+    assert_eq!(engine.artifacts(None).await.unwrap(), []);
+    engine.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -9,9 +9,10 @@ use stillframe::backends::DiffOptions;
 use stillframe::events::EventType;
 use stillframe::options::RunQuery;
 use stillframe::records::RestoreStatus;
+use stillframe::steps::BoxAdapter;
 use stillframe::{
-    AdapterError, AdapterOutput, CancellationToken, Cursor, Engine, ErrorKind, Event, RunContext,
-    RunOptions, RunStatus, Strategy, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, CancellationToken, Cursor, Engine, ErrorKind, Event,
+    RunContext, RunOptions, RunStatus, Strategy, WorkspaceOptions,
 };
 
 use crate::support::{Gate, HeldUpStore, Host, Work, all, ruins, types, wait_for, writes};
@@ -672,4 +673,57 @@ async fn a_patch_can_be_left_out() {
     let request = stillframe::DiffRequest::since("now").options(zero);
     let refused = session.diff(&host.workspace(), request).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+}
+
+/// A call of a model that is answered at once.
+struct ModelCall;
+
+impl Adapter for ModelCall {
+    fn calls_model(&self) -> bool {
+        true
+    }
+
+    async fn run(&self, _context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        Ok(AdapterOutput::empty())
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_a_model_has_a_timeout_by_default_and_the_record_says_so() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let own = || RunOptions::new("ask").timeout(Duration::from_secs(7));
+    for (options, adapter, expected) in [
+        (
+            RunOptions::new("ask"),
+            BoxAdapter::new(ModelCall),
+            Some(60_000),
+        ),
+        (
+            RunOptions::new("ask"),
+            BoxAdapter::new(Arc::new(ModelCall)),
+            Some(60_000),
+        ),
+        (own(), BoxAdapter::new(ModelCall), Some(7_000)),
+        (
+            RunOptions::new("write"),
+            BoxAdapter::new(writes_nothing()),
+            None,
+        ),
+    ] {
+        let outcome = session.execute_run(options, adapter).await.unwrap();
+        assert_eq!(outcome.run.status, RunStatus::Completed);
+        let run = engine.find_run(outcome.run_id.as_str()).await.unwrap();
+        assert_eq!(
+            run.options["timeout_ms"].as_u64(),
+            expected,
+            "{}",
+            run.input
+        );
+    }
+    engine.shutdown().await.unwrap();
+}
+
+fn writes_nothing() -> impl Adapter {
+    Work(|_| async { Ok(AdapterOutput::empty()) })
 }
