@@ -1,5 +1,6 @@
 //! Starting and stopping an engine, and its operations outside of sessions.
 
+mod dispatch;
 mod events;
 pub(crate) mod options;
 pub(crate) mod question_sweep;
@@ -35,9 +36,8 @@ use crate::records::outcome::RunOutcome;
 use crate::records::question::QuestionRecord;
 use crate::records::recovery::RecoveryReport;
 use crate::records::run::RunStatus;
-use crate::run::cancel;
+use crate::run::{cancel, waiting};
 use crate::session::manager::SessionManager;
-use crate::state::change::Change;
 use crate::state::liveness::EngineLock;
 use crate::state::reader::StateReader;
 use crate::state::reserve::Reserve;
@@ -97,6 +97,7 @@ impl Engine {
                 watched: WatchedWorkspaces::default(),
                 adopted: Adopted::default(),
                 lock,
+                queue_bell: Arc::default(),
                 stopped: CancellationToken::new(),
             }
         };
@@ -139,6 +140,11 @@ impl Engine {
             }
         }
         tokio::spawn(sweep);
+        if !options.adapters.is_empty() && engine.core.parts.state_dir.is_writable() {
+            let shared = Arc::downgrade(&engine.core.shared);
+            let (adapters, max_running) = (options.adapters.clone(), options.max_running);
+            tokio::spawn(dispatch::dispatch(shared, adapters, max_running));
+        }
         Ok(engine)
     }
 
@@ -148,6 +154,7 @@ impl Engine {
             done: Vec::new(),
             left: Vec::new(),
             survivors: Vec::new(),
+            unknown_adapters: Vec::new(),
         };
         self.core.recovery.get().unwrap_or(&NOTHING)
     }
@@ -275,33 +282,26 @@ impl Engine {
 
     /// Asks a run to stop, whichever engine holds it; an interrupted run is cancelled at once.
     ///
-    /// A run of another engine notices it within a second or two, and ends when its work has ended.
+    /// A run of another engine notices it within a second or two, and ends when its work has ended. A
+    /// run that waits in the queue is `cancelled` at once, and is never begun.
     ///
     /// # Errors
     ///
     /// `NotFound`: there is no such run. `Conflict`: it has ended.
     pub async fn cancel_run(&self, run_id: &RunId) -> Result<(), Error> {
-        if self.core.parts.live_runs.cancel(run_id) {
-            let ask = Change::RequestCancel {
-                run_id: run_id.clone(),
-                at: self.core.parts.now(),
-            };
-            match self.core.parts.writer.commit(vec![ask]).await {
-                // It was about to end or to rest.
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                asked => return asked.map(|_| ()),
-            }
-            let asked = run_id.clone();
-            let row = self.read(move |store| store.run(&asked)).await?;
-            if row.is_none_or(|row| row.status.is_terminal()) {
-                return Ok(());
-            }
-        }
-        let core = self.core.clone();
-        let run_id = run_id.clone();
-        self.core
-            .relief(async move { cancel::cancel(&core, &run_id).await })
-            .await
+        cancel::cancel_any(&self.core, run_id).await
+    }
+
+    /// The outcome of a run, once it has ended, whichever engine runs it, and also after a restart: it
+    /// is read from the record, as if the run was started again with its id. A run that was
+    /// interrupted or waits for an answer is waited for until somebody has resumed it and it has
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run. `Unavailable`: the engine has stopped meanwhile.
+    pub async fn wait(&self, run_id: &RunId) -> Result<RunOutcome, Error> {
+        waiting::wait(&self.core, run_id).await
     }
 
     /// Asks a run of this engine to stop so that it can be resumed; it becomes `interrupted`. A run

@@ -87,7 +87,9 @@ pub use options::{DiffRequest, RestoreRequest, RunOptions, UndoRequest, Workspac
 pub use process::command::CommandAdapter;
 pub use records::outcome::RunOutcome;
 pub use records::output::AdapterOutput;
+pub use records::queue::Priority;
 pub use records::run::RunStatus;
+pub use session::handle::RunHandle;
 pub use session::manager::SessionManager;
 pub use session::stream::EventStream;
 pub use state::snapshot_name::SnapshotName;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::id::RunId;
+use crate::records::queue::Priority;
 use crate::records::run::RunStatus;
 
 /// The largest patch that is embedded by default, in bytes: a megabyte shows any change that a
@@ -150,7 +151,8 @@ pub struct RunOptions {
     /// The workspace around the work. Default: none; no snapshots are taken then.
     pub workspace: Option<WorkspaceOptions>,
     /// Cancelling it ends the work, and the run is `cancelled`. Default: a token that nobody
-    /// cancels.
+    /// cancels. It is not kept in the queue: see
+    /// [`RunHandle::cancel`](crate::RunHandle::cancel).
     pub cancellation: CancellationToken,
     /// How long the work may take; after that it is ended, and the run is `timeout`. Default: no
     /// limit; 60 seconds where the adapter [calls a model](crate::Adapter::calls_model).
@@ -165,6 +167,9 @@ pub struct RunOptions {
     /// Data of the host that is stored with the run, such as what is needed to resume it. Default:
     /// null.
     pub metadata: serde_json::Value,
+    /// How urgent the run is: in the queue, and when captures wait for a thread. Default:
+    /// [`Priority::Interactive`].
+    pub priority: Priority,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
     /// Whether the host chose no id, so this one is not started again.
@@ -183,6 +188,7 @@ impl RunOptions {
             resumable: false,
             hot_wait: None,
             metadata: serde_json::Value::Null,
+            priority: Priority::Interactive,
             own_session: false,
             is_nameless: false,
         }
@@ -190,6 +196,7 @@ impl RunOptions {
 
     stillframe_model::setters! {
         hot_wait: Duration,
+        priority: Priority,
         resumable: bool,
         metadata: serde_json::Value,
         run_id: RunId,

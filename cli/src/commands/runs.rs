@@ -389,14 +389,27 @@ fn listing(runs: &[RunRecord]) -> String {
                 run.id.to_string(),
                 format!("{:.0}", run.created_at),
                 run.status.as_str().to_owned(),
-                changed
-                    .map(|n| output::count(n, "file"))
-                    .unwrap_or_default(),
+                match queued(run) {
+                    Some(place) => place,
+                    None => changed
+                        .map(|n| output::count(n, "file"))
+                        .unwrap_or_default(),
+                },
                 output::printable(&run.input),
             ]
         })
         .collect();
     output::table(&rows)
+}
+
+/// Where a run waits, if it does.
+fn queued(run: &RunRecord) -> Option<String> {
+    let queue = run.queue.as_ref()?;
+    let (place, adapter) = (queue.place?, output::printable(&queue.adapter));
+    Some(format!(
+        "{place} in the queue ({}, {adapter})",
+        queue.priority
+    ))
 }
 
 /// A run in full.
@@ -408,6 +421,14 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
         ("status", run.status.as_str().to_owned()),
         ("input", output::printable(&run.input)),
     ];
+    if let Some(queue) = &run.queue {
+        let place = queue
+            .place
+            .map(|place| format!("{place} of those that wait"));
+        rows.extend(place.map(|place| ("place", place)));
+        rows.push(("adapter", output::printable(&queue.adapter)));
+        rows.push(("priority", queue.priority.to_string()));
+    }
     if let Some(code) = run.exit_code {
         rows.push(("exit code", code.to_string()));
     }
@@ -545,6 +566,33 @@ mod tests {
             listing(&[run()]),
             "run_1  2026-02-03T04:05:06Z  failed  2 files  make\\u{1b}[2J test\n"
         );
+    }
+
+    #[test]
+    fn a_run_that_waits_is_listed_and_shown_with_its_place() {
+        let mut document = serde_json::to_value(run()).expect("plain data");
+        document["status"] = json!("pending");
+        document["workspace"] = json!(null);
+        document["queue"] =
+            json!({"adapter": "agent", "input": {"ticket": 42}, "priority": "batch", "place": 3});
+        let run: RunRecord = serde_json::from_value(document.clone()).expect("it is a run");
+        assert_eq!(
+            listing(&[run]),
+            "run_1  2026-02-03T04:05:06Z  pending  3 in the queue (batch, agent)  make\\u{1b}[2J test\n"
+        );
+        document["lease"] = json!(null);
+        for key in ["phases", "snapshots", "artifacts", "events"] {
+            document[key] = json!([]);
+        }
+        let shown: RunExport = serde_json::from_value(document).expect("it is a run in full");
+        let text = description(&shown, &[]);
+        for line in [
+            "place      3 of those that wait\n",
+            "adapter    agent\n",
+            "priority   batch\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     fn export(phases: serde_json::Value) -> RunExport {

@@ -74,10 +74,15 @@ impl Core {
     /// Refuses what comes once the engine is being shut down.
     fn check_open(&self) -> Result<(), Error> {
         self.parts.check_available()?;
-        match self.is_closing.load(Ordering::Acquire) {
+        match self.is_closing() {
             true => Err(Error::unavailable("the engine is shutting down")),
             false => Ok(()),
         }
+    }
+
+    /// Whether the engine is being shut down.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
     }
 
     /// Room for one more operation or run; `Busy` if there is none.

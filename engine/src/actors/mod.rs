@@ -34,7 +34,7 @@ use jiff::Timestamp;
 use ractor::{Actor, ActorCell, ActorRef, ActorStatus};
 use stillframe_artifact_store::{ArtifactStore, FileStore};
 use stillframe_backends::StateDir;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::adopted::Adopted;
@@ -85,6 +85,8 @@ pub(crate) struct Parts {
     pub(crate) watched: WatchedWorkspaces,
     pub(crate) adopted: Adopted,
     pub(crate) lock: Arc<EngineLock>,
+    /// Rung when a queued run may be begun.
+    pub(crate) queue_bell: Arc<Notify>,
     /// Cancelled once the tree of actors has stopped.
     pub(crate) stopped: CancellationToken,
 }

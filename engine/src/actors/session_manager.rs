@@ -15,7 +15,7 @@ use crate::records::outcome::RunOutcome;
 use crate::records::run::RunStatus;
 use crate::records::run_row::NewRun;
 use crate::records::session::{SessionEvent, SessionRow};
-use crate::state::change::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent, Withdrawal};
 
 /// Accepts runs and starts their actors, and checks every transition of the session against the
 /// table; answers once it is in the log.
@@ -178,7 +178,14 @@ impl SessionManagerActor {
             id: event_id.clone(),
             ..NewEvent::new(event_type, &row.id, None, at, &said)
         });
-        state.parts.writer.commit(vec![moved, logged]).await?;
+        let withdrawn = to.is_terminal().then(|| Change::WithdrawQueued {
+            session_id: row.id.clone(),
+            withdrawal: Box::new(Withdrawal::at(at)),
+        });
+        let changes = [Some(moved), withdrawn, Some(logged)];
+        let changes = changes.into_iter().flatten().collect();
+        state.parts.writer.commit(changes).await?;
+        state.parts.queue_bell.notify_one();
         if event == SessionEvent::Cancel {
             state.parts.live_runs.cancel_session(&row.id);
         }

@@ -23,6 +23,10 @@ pub(crate) struct Settings {
     pub(crate) lease_expiry: Duration,
     pub(crate) hot_wait: Duration,
     pub(crate) question_sweep: Duration,
+    pub(crate) max_queued: u64,
+    pub(crate) max_running_in_session: u64,
+    /// The names of the adapters that queued runs can have, in order.
+    pub(crate) adapters: Vec<String>,
 }
 
 impl fmt::Debug for Settings {

@@ -13,7 +13,8 @@ use crate::actors::settings::Settings;
 use crate::error::Error;
 use crate::options::RunOptions;
 use crate::records::run_record::RunRecord;
-use crate::step::adapter::BoxAdapter;
+use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::step::adapters::Adapters;
 
 /// How to run an engine. Every option has a default.
 #[derive(Clone)]
@@ -74,6 +75,17 @@ pub struct EngineOptions {
     /// until somebody starts their ids again. A run that was interrupted after it had used its
     /// answers is not offered; the host starts it, like any other.
     pub resumer: Option<Arc<Resumer>>,
+    /// How many submitted runs may be under way at once in this engine; others wait in the queue.
+    /// They do not count as `max_operations`. Default: 8.
+    pub max_running: usize,
+    /// How many submitted runs of one session may be under way at once, over all engines that use
+    /// the state directory. Default: 1, so that the runs of a session follow one another.
+    pub max_running_in_session: usize,
+    /// How many runs may wait in the queue of the state directory; one more is `Busy`. Default:
+    /// 10 000.
+    pub max_queued: usize,
+    /// What does the work of submitted runs: see [`EngineOptions::adapter`].
+    pub(crate) adapters: Adapters,
 }
 
 /// Returns the work to resume an answered run with; `None`: this host does not resume it. After a
@@ -104,6 +116,10 @@ impl Default for EngineOptions {
             hot_wait: Duration::from_secs(600),
             question_sweep: Duration::from_secs(15),
             resumer: None,
+            max_running: 8,
+            max_running_in_session: 1,
+            max_queued: 10_000,
+            adapters: Adapters::default(),
         }
     }
 }
@@ -124,6 +140,10 @@ impl fmt::Debug for EngineOptions {
             .field("lease_expiry", &self.lease_expiry)
             .field("hot_wait", &self.hot_wait)
             .field("question_sweep", &self.question_sweep)
+            .field("max_running", &self.max_running)
+            .field("max_running_in_session", &self.max_running_in_session)
+            .field("max_queued", &self.max_queued)
+            .field("adapters", &self.adapters)
             .finish_non_exhaustive()
     }
 }
@@ -143,6 +163,28 @@ impl EngineOptions {
         heartbeat: Duration,
         lease_expiry: Duration,
         borrow: BorrowMode,
+        max_running: usize,
+        max_running_in_session: usize,
+        max_queued: usize,
+    }
+
+    /// Registers an adapter for submitted runs: `make` gets the input of a run when the run is
+    /// about to be begun, and returns what does its work. If it fails or panics, the run is
+    /// `failed`. It runs on a thread of the runtime and must not block. A second adapter of a name
+    /// replaces the first.
+    ///
+    /// An engine begins the queued runs whose adapters it has, also those that another engine, or
+    /// an earlier process, accepted. It leaves all others alone.
+    pub fn adapter<A: Adapter>(
+        mut self,
+        name: impl Into<String>,
+        make: impl Fn(serde_json::Value) -> Result<A, Box<dyn std::error::Error + Send + Sync>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.adapters.register(name.into(), make);
+        self
     }
 
     /// The name of [`EngineOptions::lock_timeout`] in earlier versions.
@@ -193,6 +235,9 @@ impl EngineOptions {
             lease_expiry: self.lease_expiry,
             hot_wait: self.hot_wait,
             question_sweep: self.question_sweep,
+            max_queued: u64::try_from(self.max_queued).unwrap_or(u64::MAX),
+            max_running_in_session: u64::try_from(self.max_running_in_session).unwrap_or(u64::MAX),
+            adapters: self.adapters.names(),
         }
     }
 
@@ -202,6 +247,14 @@ impl EngineOptions {
         }
         if self.max_blocking == 0 {
             return Err(Error::invalid_options("max_blocking must not be zero"));
+        }
+        if self.max_running == 0 || self.max_running_in_session == 0 || self.max_queued == 0 {
+            return Err(Error::invalid_options(
+                "max_running, max_running_in_session and max_queued must not be zero",
+            ));
+        }
+        if self.adapters.has("") {
+            return Err(Error::invalid_options("an adapter must have a name"));
         }
         if self.heartbeat.is_zero() || self.lease_expiry < self.heartbeat.saturating_mul(2) {
             return Err(Error::invalid_options(

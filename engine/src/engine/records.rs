@@ -1,5 +1,6 @@
 //! Reading the records of an engine.
 
+use std::collections::HashMap;
 use std::io::Read;
 
 use stillframe_artifact_store::ArtifactKey;
@@ -14,11 +15,13 @@ use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::EffectRecord;
 use crate::records::lease::{Lease, Moment};
 use crate::records::question::{QuestionRecord, QuestionRow};
+use crate::records::queue::{QueueRow, QueueState};
 use crate::records::run::RunStatus;
 use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionRecord;
 use crate::run::owner;
+use crate::state::error::StateError;
 use crate::state::run_name::{find_run, find_run_in};
 use crate::state::{RunFilter, SnapshotFilter, StateStore, id_beginning, snapshot_name};
 use crate::step::answering;
@@ -110,8 +113,8 @@ impl Engine {
         if query.incomplete {
             return self.incomplete(filter).await;
         }
-        let rows = self.read(move |store| store.runs(&filter)).await?;
-        Ok(rows.into_iter().map(RunRecord::from).collect())
+        self.read(move |store| recorded(store, store.runs(&filter)?))
+            .await
     }
 
     /// Those that match and can be claimed.
@@ -138,9 +141,16 @@ impl Engine {
                         false
                     }
                 };
-                rows.filter(|row| row.status != RunStatus::WaitingForInput || is_answered(row))
-                    .map(|row| Ok((store.lease(&row.id)?, row)))
-                    .collect()
+                let rows = rows.filter(|row| row.status != RunStatus::WaitingForInput || is_answered(row));
+                let mut found = Vec::new();
+                for row in rows {
+                    let queue = store.queue_row(&row.id)?;
+                    // What is in the queue is an engine's to begin.
+                    if !queue.is_some_and(|queued| queued.state.is_queued()) {
+                        found.push((store.lease(&row.id)?, row));
+                    }
+                }
+                Ok(found)
             })
             .await?;
         let found: Vec<(Option<Lease>, RunRow)> = found;
@@ -160,10 +170,10 @@ impl Engine {
                         _ => owner::is_free(&parts, &row, lease.as_ref())?,
                     };
                     if is_claimable && free.len() < limit {
-                        free.push(RunRecord::from(row));
+                        free.push(row);
                     }
                 }
-                Ok(free)
+                parts.reader.read_blocking(|store| recorded(store, free))
             })
             .await?
     }
@@ -218,7 +228,8 @@ impl Engine {
     /// A beginning has at least one character after `run_`; a shorter one is `InvalidOptions`, and
     /// so is one that several ids have. If no id begins so, the error is `NotFound`.
     pub async fn find_run(&self, id: &str) -> Result<RunRecord, Error> {
-        self.found(id, find_run).await.map(RunRecord::from)
+        let find = |store: &dyn StateStore, id: &str| one_recorded(store, find_run(store, id)?);
+        self.found(id, find).await
     }
 
     /// As [`Engine::find_run`], of the runs in this workspace alone.
@@ -230,8 +241,10 @@ impl Engine {
         let opened = self.core.open_known(workspace).await?;
         let id = id.to_owned();
         let reader = &self.core.parts.reader;
-        let find = move |store: &dyn StateStore| find_run_in(store, &id, opened.workspace.id());
-        reader.read_with(find).await.map(RunRecord::from)
+        let find = move |store: &dyn StateStore| {
+            one_recorded(store, find_run_in(store, &id, opened.workspace.id())?)
+        };
+        reader.read_with(find).await
     }
 
     /// What `find` makes of an id, or the beginning of one.
@@ -316,6 +329,32 @@ impl Engine {
         let found = self.read(move |store| store.artifact(&asked)).await?;
         found.ok_or_else(|| Error::not_found(format!("there is no artifact {key:?}")))
     }
+}
+
+/// The records of runs, with what the queue has of them.
+fn recorded(store: &dyn StateStore, rows: Vec<RunRow>) -> Result<Vec<RunRecord>, StateError> {
+    let mut places: Option<HashMap<RunId, u64>> = None;
+    let mut records = Vec::with_capacity(rows.len());
+    for row in rows {
+        let queued = store.queue_row(&row.id)?;
+        let is_waiting = |row: &QueueRow| row.state == QueueState::Waiting;
+        if places.is_none() && queued.as_ref().is_some_and(is_waiting) {
+            let waiting = store.queue_waiting()?.into_iter().zip(1..);
+            places = Some(waiting.map(|((id, _), place)| (id, place)).collect());
+        }
+        let place = places
+            .as_ref()
+            .and_then(|places| places.get(&row.id).copied());
+        let mut record = RunRecord::from(row);
+        record.queue = queued.map(|row| row.record(place));
+        records.push(record);
+    }
+    Ok(records)
+}
+
+fn one_recorded(store: &dyn StateStore, row: RunRow) -> Result<RunRecord, Error> {
+    let mut records = recorded(store, vec![row])?;
+    Ok(records.pop().expect("there is one for each row"))
 }
 
 /// The question of this id, or the only one whose id begins so, with or without `que_`.

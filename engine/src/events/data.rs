@@ -29,6 +29,13 @@ pub(crate) struct SessionMoved<'a> {
     pub(crate) reason: Option<&'a str>,
 }
 
+/// `run_queued`.
+#[derive(Serialize)]
+pub(crate) struct RunQueued<'a> {
+    pub(crate) adapter: &'a str,
+    pub(crate) priority: &'a str,
+}
+
 /// `run_started`. Both are left out the first time.
 #[derive(Default, Serialize)]
 pub(crate) struct RunStarted {

@@ -126,6 +126,8 @@ event_types! { OF_THE_ENGINE:
     SESSION_FAILED = "session_failed";
     /// A session was given up.
     SESSION_CANCELLED = "session_cancelled";
+    /// A run was submitted, and waits to be begun. Data: `adapter`, `priority`.
+    RUN_QUEUED = "run_queued";
     /// A run's work begins.
     RUN_STARTED = "run_started";
     /// A run ended well.

@@ -10,6 +10,7 @@ pub(crate) mod operation;
 pub(crate) mod outcome;
 pub(crate) mod output;
 pub(crate) mod question;
+pub(crate) mod queue;
 pub(crate) mod recovery;
 pub(crate) mod restore_document;
 pub(crate) mod run;
@@ -32,7 +33,8 @@ pub use outcome::{
     WorkspaceOutcome,
 };
 pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
-pub use recovery::{LeftWorkspace, RecoveryReport, Survivor};
+pub use queue::QueueRecord;
+pub use recovery::{LeftWorkspace, RecoveryReport, Survivor, UnknownAdapter};
 pub use restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };

@@ -25,6 +25,20 @@ pub struct RecoveryReport {
     /// `STILLFRAME_CURRENT_RUN`.
     #[serde(default)]
     pub survivors: Vec<Survivor>,
+    /// The adapters of queued runs that this engine was not given, by name: their runs stay queued.
+    /// Empty in an engine without adapters, which leaves the queue alone.
+    #[serde(default)]
+    pub unknown_adapters: Vec<UnknownAdapter>,
+}
+
+/// An adapter that queued runs need, and the engine does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct UnknownAdapter {
+    /// Its name.
+    pub adapter: String,
+    /// The runs that wait for it, in the order of the queue.
+    pub runs: Vec<RunId>,
 }
 
 /// A workspace that a recovery could not look after.

@@ -18,6 +18,9 @@ pub(crate) struct KeptOptions<W> {
     pub(crate) workspace: W,
     #[serde(default)]
     pub(crate) timeout_ms: Option<u64>,
+    /// Of a run that was submitted, if it has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hot_wait_ms: Option<u64>,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
@@ -208,6 +211,7 @@ mod tests {
         let kept = document(&KeptOptions {
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
+            hot_wait_ms: None,
             begun_as,
             metadata: json!({ "steps": 1 }),
         });

@@ -11,6 +11,7 @@ use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRecord};
 use crate::records::lease::Lease;
 use crate::records::question::QuestionRecord;
+use crate::records::queue::QueueRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::step_record::PhaseRecord;
@@ -47,6 +48,9 @@ pub struct RunRecord {
     /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a
     /// workspace.
     pub workspace: serde_json::Value,
+    /// What the queue has of it; `None`: it was not submitted. In JSON only if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueRecord>,
 }
 
 /// Whose a run is.
@@ -121,6 +125,7 @@ impl From<RunRow> for RunRecord {
             options: row.options,
             output: row.output,
             workspace: row.summary,
+            queue: None,
         }
     }
 }

@@ -42,6 +42,16 @@ pub(crate) struct RunEnding {
     pub(crate) workspace: Value,
 }
 
+impl RunEnding {
+    /// It ended for this reason, and its work had not begun.
+    pub(crate) fn because(failure: Failure) -> Self {
+        Self {
+            error: Some(failure),
+            ..Self::default()
+        }
+    }
+}
+
 /// A run as it is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunRow {

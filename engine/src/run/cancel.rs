@@ -24,6 +24,34 @@ use crate::state::error::StateError;
 /// How often a run that moves while it is cancelled is looked at again.
 pub(crate) const MAX_LOOKS: usize = 8;
 
+/// Asks a run to stop, whichever engine has it. One that rests or waits in the queue is cancelled at
+/// once.
+pub(crate) async fn cancel_any(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    if core.parts.live_runs.cancel(run_id) {
+        let ask = Change::RequestCancel {
+            run_id: run_id.clone(),
+            at: core.parts.now(),
+        };
+        match core.parts.writer.commit(vec![ask]).await {
+            // It was about to end or to rest.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            asked => return asked.map(|_| ()),
+        }
+        let asked = run_id.clone();
+        let row = core
+            .parts
+            .reader
+            .read(move |store| store.run(&asked))
+            .await?;
+        if row.is_none_or(|row| row.status.is_terminal()) {
+            return Ok(());
+        }
+    }
+    let (shared, run_id) = (core.clone(), run_id.clone());
+    core.relief(async move { cancel(&shared, &run_id).await })
+        .await
+}
+
 /// Cancels a run that this engine does not have.
 pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     let mut looks = 1;
@@ -94,6 +122,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
     let failure = Failure::new(
         ErrorKind::Cancelled.as_str(),
         match found.row.status {
+            RunStatus::Pending => "cancelled while it waited in the queue",
             RunStatus::WaitingForInput => "cancelled while it waited for an answer",
             _ => "cancelled while it was interrupted",
         },

@@ -6,6 +6,7 @@
 
 mod captures;
 mod ending;
+mod queued;
 mod result;
 
 use std::sync::Arc;
@@ -53,6 +54,8 @@ use crate::workspace::{backends, turn};
 
 use captures::CaptureRequest;
 use ending::abandon;
+use queued::Queued;
+pub(crate) use queued::{Begun, begin, options_of, submit};
 use result::{result, unwanted};
 
 /// How long the work of a run may take that calls a model, unless the host says otherwise: most
@@ -72,6 +75,8 @@ pub(crate) struct RunTask {
     workspace: Option<RunPlace>,
     /// What is on record of it; `None`: it is new.
     recorded: Option<Recorded>,
+    /// What the queue has of it; `None`: it was not submitted.
+    queued: Option<Queued>,
     hold: Hold,
     tended: Option<AbortOnDropHandle<()>>,
     /// Whether its work ended because the engine could not do its part of it.
@@ -137,6 +142,9 @@ pub(crate) async fn execute(
         if matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
         }
+        if recorded.claim() == Claim::Queued {
+            return Err(recorded.queued().in_run(recorded.row.id.clone()));
+        }
     }
     let parts = core.parts.clone();
     let (options, adapter, workspace) = core
@@ -180,6 +188,7 @@ pub(crate) async fn execute(
         adapter,
         workspace,
         recorded,
+        queued: None,
         tended: None,
         is_refused: false,
         suspension: CancellationToken::new(),
@@ -201,7 +210,11 @@ async fn not_begun(core: &Core, run_id: &RunId, error: Error) -> Error {
 }
 
 /// The answer of a run that has ended before, also where its directory is gone.
-async fn stored(core: &Core, row: RunRow, options: &RunOptions) -> Result<RunOutcome, Error> {
+pub(crate) async fn stored(
+    core: &Core,
+    row: RunRow,
+    options: &RunOptions,
+) -> Result<RunOutcome, Error> {
     let parts = core.parts.clone();
     let workspace = options.workspace.clone();
     core.parts
@@ -285,9 +298,10 @@ impl RunTask {
             Error::new(ErrorKind::Busy, message)
         })?;
         let new = match &self.recorded {
-            None => Some(self.as_new()?),
-            Some(_) => None,
+            None if !self.is_queued() => Some(self.as_new()?),
+            _ => None,
         };
+        self.claim_queued().await?;
         // From here on a shutdown waits for it, though its task is still to be started.
         let waited_for = core.tasks.token();
         let work: Work = Box::new(move |reply| {
@@ -329,8 +343,11 @@ impl RunTask {
             Some(recorded) => self.resumed(recorded).await,
             None => match self.prepare().await {
                 Ok((lock, before)) => self.started(lock, before).await,
-                Err(NotStarted::Refused(e)) => Err(self.refuse(e).await),
-                Err(NotStarted::Cancelled) => self.cancelled_before_start().await,
+                Err(why) => match self.back_in_queue(why).await {
+                    Ok(waits) => Err(waits),
+                    Err(NotStarted::Refused(e)) => Err(self.refuse(e).await),
+                    Err(NotStarted::Cancelled) => self.cancelled_before_start().await,
+                },
             },
         };
         self.core.let_go_if_ended(&self.session_id).await;
@@ -365,6 +382,9 @@ impl RunTask {
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
         if matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(&self.core, recorded.row, &self.options).await;
+        }
+        if recorded.claim() == Claim::Queued {
+            return Err(recorded.queued().in_run(in_run));
         }
         if !recorded.row.status.is_at_rest() {
             return Err(recorded.held().in_run(in_run));
@@ -601,11 +621,13 @@ impl RunTask {
     }
 
     /// Takes the workspace, and captures it before the work.
-    async fn prepare(&self) -> Result<(Option<RunLock>, Option<Snapshot>), NotStarted> {
-        let is_stopped = || self.cancellation.is_cancelled() || self.suspension.is_cancelled();
+    async fn prepare(&mut self) -> Result<(Option<RunLock>, Option<Snapshot>), NotStarted> {
+        let (cancellation, suspension) = (self.cancellation.clone(), self.suspension.clone());
+        let is_stopped = || cancellation.is_cancelled() || suspension.is_cancelled();
         if is_stopped() {
             return Err(NotStarted::Cancelled);
         }
+        let taken = self.unpacked().map_err(NotStarted::Refused)?;
         let Some(place) = self.workspace.clone() else {
             return Ok((None, None));
         };
@@ -614,10 +636,13 @@ impl RunTask {
             .clone()
             .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
         let lock_timeout = self.core.parts.settings.lock_timeout;
-        let lock = tokio::select! {
-            biased;
-            () = self.asked_to_stop() => return Err(NotStarted::Cancelled),
-            lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
+        let lock = match taken {
+            Some(lock) => lock,
+            None => tokio::select! {
+                biased;
+                () = self.asked_to_stop() => return Err(NotStarted::Cancelled),
+                lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
+            },
         };
         let interrupt = Interrupt::never();
         let capture = self.capture(
@@ -755,6 +780,7 @@ fn kept(options: &RunOptions) -> Value {
     document(&KeptOptions {
         workspace: &options.workspace,
         timeout_ms: options.timeout.map(milliseconds),
+        hot_wait_ms: options.hot_wait.map(milliseconds),
         begun_as: BegunAs {
             resumable: options.resumable,
             own_session: options.own_session,

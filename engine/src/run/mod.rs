@@ -12,5 +12,7 @@ pub(crate) mod lock;
 pub(crate) mod owner;
 mod patch;
 pub(crate) mod recorded;
+mod requeue;
 pub(crate) mod settle;
 pub(crate) mod stored;
+pub(crate) mod waiting;

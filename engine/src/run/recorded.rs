@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::records::lease::Lease;
 use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::queue::QueueState;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::run::owner::is_free;
@@ -24,6 +25,8 @@ pub(crate) struct Recorded {
     pub(crate) lease: Option<Lease>,
     /// Whether anybody may take it.
     pub(crate) is_free: bool,
+    /// Whether it waits in the queue.
+    pub(crate) is_queued: bool,
     /// Its questions that wait for an answer.
     pub(crate) open: Vec<QuestionRow>,
 }
@@ -39,6 +42,8 @@ pub(crate) enum Claim {
     Waiting,
     /// Somebody has it.
     Held,
+    /// It was submitted, and waits in the queue.
+    Queued,
 }
 
 impl Recorded {
@@ -46,6 +51,7 @@ impl Recorded {
     pub(crate) fn claim(&self) -> Claim {
         match self.row.status {
             status if status.is_terminal() => Claim::Ended,
+            _ if self.is_queued => Claim::Queued,
             RunStatus::WaitingForInput if !self.open.is_empty() => Claim::Waiting,
             // The previous holder has released it.
             status if status.is_at_rest() => Claim::Claimable,
@@ -71,10 +77,22 @@ impl Recorded {
         )
     }
 
+    /// The error if the run waits in the queue.
+    pub(crate) fn queued(&self) -> Error {
+        Error::new(
+            ErrorKind::Busy,
+            format!(
+                "run {} waits in the queue, and an engine with its adapter begins it; nothing was touched",
+                self.row.id
+            ),
+        )
+    }
+
     /// The error if another engine began the run first.
     pub(crate) fn begun_meanwhile(&self) -> Error {
         match self.claim() {
             Claim::Held => self.held(),
+            Claim::Queued => self.queued(),
             _ => Error::new(
                 ErrorKind::Busy,
                 format!(
@@ -90,13 +108,14 @@ impl Recorded {
 pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>, Error> {
     answering::settle_ripe(core, Some(id)).await?;
     let asked = id.clone();
-    let (row, lease, questions) = core
+    let (row, lease, queue, questions) = core
         .parts
         .reader
         .read(move |store| {
             Ok((
                 store.run(&asked)?,
                 store.lease(&asked)?,
+                store.queue_row(&asked)?,
                 store.questions(&asked)?,
             ))
         })
@@ -116,6 +135,7 @@ pub(crate) async fn recorded(core: &Core, id: &RunId) -> Result<Option<Recorded>
         row,
         lease,
         is_free,
+        is_queued: queue.is_some_and(|row| row.state == QueueState::Waiting),
         open: open.collect(),
     }))
 }

@@ -16,6 +16,7 @@ use crate::options::WorkspaceOptions;
 use crate::process::survivors;
 use crate::records::lease::Lease;
 use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::queue::QueueState;
 use crate::records::recovery::Survivor;
 use crate::records::restore_document::RestoreRow;
 use crate::records::run::{RunEvent, RunStatus};
@@ -24,6 +25,7 @@ use crate::records::run_row::RunRow;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::owner;
+use crate::run::requeue::put_back;
 use crate::state::{StateStore, snapshot_name};
 use crate::workspace::adoption::{Untold, adopt};
 use crate::workspace::opened::Opened;
@@ -94,9 +96,44 @@ pub(crate) async fn settle_run(
     try_settle(core, run, why).await
 }
 
+/// Settles a run whose engine is gone, and leaves any other as it is.
+pub(crate) async fn settle_if_left(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    let asked = run_id.clone();
+    let (row, lease, queue) = core
+        .parts
+        .reader
+        .read(move |store| {
+            let queue = store.queue_row(&asked)?.map(|row| row.state);
+            Ok((store.run(&asked)?, store.lease(&asked)?, queue))
+        })
+        .await?;
+    let Some(row) = row.filter(|row| !row.status.is_terminal() && !row.status.is_at_rest()) else {
+        return Ok(());
+    };
+    if queue == Some(QueueState::Waiting) {
+        return Ok(());
+    }
+    let (parts, asked) = (core.parts.clone(), row.clone());
+    let is_left = move || match queue {
+        // Its work has not begun, so an engine that comes back late finds that out in time.
+        Some(QueueState::Claimed) => owner::is_free(&parts, &asked, lease.as_ref()),
+        _ => Ok(!owner::has_owner(&parts, &asked)?),
+    };
+    if core.parts.blocking.run(is_left).await?? {
+        settle_run(core, row, None).await?;
+    }
+    Ok(())
+}
+
 async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;
+    if why.is_none() && found.is_to_be_begun() {
+        if let (Some(QueueState::Claimed), Some(lease)) = (found.queue, &found.lease) {
+            put_back(core, &run.id, lease.epoch).await?;
+        }
+        return Ok(Settled::Done);
+    }
     let survivors = match why {
         // What a guardian ends is not captured half way.
         None => survivors::unguarded(&run.id, &parts.blocking).await,
@@ -151,6 +188,8 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
 struct OnRecord {
     has_phases: bool,
     lease: Option<Lease>,
+    /// Where it stands in the queue, if it was submitted.
+    queue: Option<QueueState>,
     /// Its rollback, if one had begun.
     rollback: Option<RestoreRow>,
 }
@@ -162,6 +201,7 @@ impl OnRecord {
             Ok(Self {
                 has_phases: !store.phases(&asked)?.is_empty(),
                 lease: store.lease(&asked)?,
+                queue: store.queue_row(&asked)?.map(|row| row.state),
                 rollback: store.rollback_of_run(&asked)?,
             })
         };
@@ -172,6 +212,11 @@ impl OnRecord {
     fn is_unwanted(&self) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| lease.cancel_requested_at.is_some())
+    }
+
+    /// Whether its work has not begun, and its place is in the queue.
+    fn is_to_be_begun(&self) -> bool {
+        self.queue.is_some_and(QueueState::is_queued) && !self.is_unwanted()
     }
 
     /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun

@@ -28,6 +28,7 @@ use crate::records::restore_document::{
 use crate::records::session::{SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
+use crate::session::handle::RunHandle;
 use crate::session::stream::EventStream;
 use crate::session::{copy, undo};
 use crate::state::snapshot_name;
@@ -101,6 +102,35 @@ impl SessionManager {
         adapter: impl Adapter,
     ) -> Result<RunOutcome, Error> {
         execute::execute(&self.core, &self.id, options, BoxAdapter::new(adapter)).await
+    }
+
+    /// Accepts a run into the durable queue: on `Ok` it is on disk, with its options, the name of
+    /// its adapter and the adapter's input, and it is begun once, by this engine or by another one
+    /// that uses the state directory and [has the adapter](crate::EngineOptions::adapter), also after
+    /// a crash.
+    ///
+    /// The runs of a session are begun in the order of their submission, interactive ones before
+    /// batch ones, and by default one after the other. A run waits while its session is paused, and
+    /// while its workspace is in use. If the session ends, its queued runs are cancelled.
+    ///
+    /// A [`run_id`](RunOptions::run_id) that was submitted before in the same way is not submitted
+    /// again: the answer is the handle of that run. Of `options`, the cancellation is not kept.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was queued. `InvalidOptions`: no adapter of this name is registered, or an option
+    /// cannot be right. `Busy`: [`max_queued`](crate::EngineOptions::max_queued) runs wait already;
+    /// try again later. `Conflict`: the session accepts no runs, or the id is another run's.
+    /// `LimitExceeded`: the input is larger than a megabyte. `Unsupported`: a rollback was asked for
+    /// that the backend cannot do.
+    pub async fn submit_run(
+        &self,
+        options: RunOptions,
+        adapter: &str,
+        input: serde_json::Value,
+    ) -> Result<RunHandle, Error> {
+        let id = execute::submit(&self.core, &self.id, options, adapter, input).await?;
+        Ok(RunHandle::new(self.core.clone(), self.id.clone(), id))
     }
 
     /// Takes a snapshot.
@@ -357,7 +387,8 @@ impl SessionManager {
             .await
     }
 
-    /// Pauses the session: it accepts no runs until it is resumed. Runs under way continue.
+    /// Pauses the session: it accepts no runs and begins no queued ones until it is resumed. Runs
+    /// under way continue.
     pub async fn pause(&self, reason: &str) -> Result<SessionRecord, Error> {
         self.step(SessionEvent::Pause, reason).await
     }
@@ -367,17 +398,17 @@ impl SessionManager {
         self.step(SessionEvent::Resume, reason).await
     }
 
-    /// Ends the session well. Runs that are under way go on.
+    /// Ends the session well. Runs that are under way go on; queued ones are cancelled.
     pub async fn complete(&self, reason: &str) -> Result<SessionRecord, Error> {
         self.step(SessionEvent::Complete, reason).await
     }
 
-    /// Ends the session badly. Runs that are under way go on.
+    /// Ends the session badly. Runs that are under way go on; queued ones are cancelled.
     pub async fn fail(&self, reason: &str) -> Result<SessionRecord, Error> {
         self.step(SessionEvent::Fail, reason).await
     }
 
-    /// Cancels the session, and its runs in this engine.
+    /// Cancels the session, its queued runs, and its runs in this engine.
     pub async fn cancel(&self, reason: &str) -> Result<SessionRecord, Error> {
         self.step(SessionEvent::Cancel, reason).await
     }

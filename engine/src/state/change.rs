@@ -3,16 +3,18 @@
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use stillframe_backends::SnapshotId;
+use stillframe_backends::{ErrorKind, SnapshotId};
 
-use crate::events::data::data;
+use crate::events::data::{RunEnded, data};
 use crate::events::event::{Event, EventSource, EventType};
+use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId, StepId};
 use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::lease::{Lease, Moment};
 use crate::records::operation::OperationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
+use crate::records::queue::QueueRow;
 use crate::records::restore_document::{RestoreDocument, RestoreRow};
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding};
@@ -36,6 +38,30 @@ pub(crate) enum Change {
     },
     /// A run that is `pending`. Its session must be active.
     CreateRun(Box<NewRun>),
+    /// Puts a new run into the queue, if fewer than `max_queued` runs wait; its position is found
+    /// when it is written.
+    Enqueue { row: Box<QueueRow>, max_queued: u64 },
+    /// Takes a run from the queue to begin it, only from this lease: the first that waits of its
+    /// session and priority, if the session takes runs and fewer than so many are under way.
+    ClaimQueued {
+        run_id: RunId,
+        from: Option<Box<Lease>>,
+        lease: Box<Lease>,
+        max_in_session: u64,
+    },
+    /// Puts a run back into the queue whose work has not begun, only from this epoch, and only if
+    /// nobody has asked for its end. One whose session has ended is withdrawn.
+    Requeue {
+        run_id: RunId,
+        epoch: u64,
+        free: Box<Lease>,
+        withdrawal: Box<Withdrawal>,
+    },
+    /// Cancels what waits in a session, which ends.
+    WithdrawQueued {
+        session_id: SessionId,
+        withdrawal: Box<Withdrawal>,
+    },
     /// A run's transition; only from this status.
     MoveRun {
         id: RunId,
@@ -158,6 +184,28 @@ impl Change {
             Self::AddSnapshot(_) => true,
             Self::Append(event) => event.event_type == EventType::WORKSPACE_SNAPSHOT_TAKEN,
             _ => false,
+        }
+    }
+}
+
+/// How a run ends that waits in the queue of a session that ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Withdrawal {
+    pub(crate) at: Timestamp,
+    pub(crate) ending: RunEnding,
+    /// What its last event says.
+    pub(crate) said: Value,
+}
+
+impl Withdrawal {
+    /// At this time.
+    pub(crate) fn at(at: Timestamp) -> Self {
+        let message = "its session ended before its work began";
+        let failure = Failure::new(ErrorKind::Cancelled.as_str(), message);
+        Self {
+            at,
+            said: data(&RunEnded::because(&failure)),
+            ending: RunEnding::because(failure),
         }
     }
 }

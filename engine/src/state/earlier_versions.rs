@@ -15,7 +15,7 @@ use super::StateStore as _;
 use super::sqlite::{DATABASE, MIGRATIONS, SqliteStore};
 use crate::engine::Engine;
 use crate::engine::options::EngineOptions;
-use crate::events::event::EventType;
+use crate::events::event::{EventSource, EventType};
 use crate::events::query::EventQuery;
 use crate::options::RunOptions;
 use crate::records::effect::EffectStatus;
@@ -37,6 +37,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0005.sql"),
     include_str!("fixtures/0006.sql"),
     include_str!("fixtures/0007.sql"),
+    include_str!("fixtures/0008.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -298,6 +299,11 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 assert_eq!(left_out[35].path.as_bytes(), b"file-45.o");
             }
 
+            if version >= 7 {
+                let pinned = engine.pinned_snapshots().await.unwrap();
+                assert_eq!(pinned.len(), 1);
+            }
+
             let session = engine.session("ticket").await.unwrap();
             let outcome = session.execute_run(RunOptions::new("next"), Notes).await;
             let run_id = outcome.unwrap().run_id;
@@ -311,6 +317,15 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
             let of_run = events.iter().filter(|e| e.run_id.as_ref() == Some(&run_id));
             let types: Vec<&str> = of_run.map(|e| e.event_type.as_str()).collect();
             assert_eq!(types, ["run_started", "noted", "run_completed"]);
+            if version >= 8 {
+                let said = events
+                    .iter()
+                    .find(|event| event.id.as_str() == "evt_of_host");
+                let said = said.unwrap();
+                assert_eq!(said.source, EventSource::Host);
+                assert_eq!(said.correlation_id.as_deref(), Some("one-7"));
+                assert_eq!(said.metadata["team"], "red");
+            }
             let over = engine.session("over").await.unwrap();
             let refused = over.execute_run(RunOptions::new("late"), Notes).await;
             assert_eq!(

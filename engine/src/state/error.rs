@@ -30,6 +30,11 @@ pub(crate) enum StateError {
     /// An event of that id says something else.
     #[error("event {0} is on record and says something else; nothing was written")]
     OtherEvent(EventId),
+    /// The queue has no room for one more run.
+    #[error(
+        "{max_queued} runs wait in the queue, which is the limit of this engine (max_queued); nothing was queued"
+    )]
+    Full { max_queued: u64 },
     /// What is kept cannot be what was written.
     #[error("the state database is corrupt: {detail}")]
     Corrupt { detail: String },
@@ -67,7 +72,7 @@ impl StateError {
             | Self::OtherEvent(_)
             | Self::TakenOver(_) => ErrorKind::Conflict,
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::InUse => ErrorKind::Busy,
+            Self::InUse | Self::Full { .. } => ErrorKind::Busy,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::VersionTooNew { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::Io(source) => source.storage_kind(),

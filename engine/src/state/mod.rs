@@ -36,6 +36,7 @@ use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
+use crate::records::queue::QueueRow;
 use crate::records::restore_document::RestoreRow;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
@@ -95,8 +96,23 @@ pub(crate) trait StateStore: Send {
         workspace_id: Option<&str>,
     ) -> Result<u64, StateError>;
 
-    /// The runs that have not ended, oldest first: under way, or to be resumed.
+    /// The runs that have not ended, oldest first: under way, or to be resumed; none that waits in
+    /// the queue.
     fn runs_not_ended(&self) -> Result<Vec<RunRow>, StateError>;
+
+    /// What the queue has of a run; `None`: it was not submitted.
+    fn queue_row(&self, run_id: &RunId) -> Result<Option<QueueRow>, StateError>;
+
+    /// The first run that waits of each session and priority, in the order of submission; of
+    /// sessions that take runs.
+    fn queue_heads(&self) -> Result<Vec<QueueRow>, StateError>;
+
+    /// The submitted runs that are claimed or under way, in the order of submission.
+    fn queue_taken(&self) -> Result<Vec<QueueRow>, StateError>;
+
+    /// The runs that wait, with their adapters: interactive ones before batch ones, each in the
+    /// order of submission.
+    fn queue_waiting(&self) -> Result<Vec<(RunId, String)>, StateError>;
 
     /// Whose a run is; `None`: it is unknown, or of a version that had no leases.
     fn lease(&self, run_id: &RunId) -> Result<Option<Lease>, StateError>;

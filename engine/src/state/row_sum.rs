@@ -125,6 +125,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'pin' END AS damaged"
         )
     };
+    (queue) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('queue', ",
+            "position, run_id, session_id, adapter, input, priority, workspace_id, state",
+            ") THEN NULL ELSE 'queued run' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -136,7 +143,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 17] = [
+const TABLES: [(&str, &str, &str); 18] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -153,6 +160,7 @@ const TABLES: [(&str, &str, &str); 17] = [
     ("commits", "commit_id", damaged!(commits)),
     ("tasks", "name", damaged!(tasks)),
     ("pins", "snapshot_id", damaged!(pins)),
+    ("queue", "run_id", damaged!(queue)),
     ("event_times", "latest", damaged!(event_times)),
 ];
 
@@ -281,6 +289,7 @@ mod tests {
                  INSERT INTO commits VALUES (1, 'git', 'c', 'r', 'i', 'm', 'n', 'e', 1, 2, 3, 5, NULL);
                  INSERT INTO tasks VALUES (1, 'r', 'i', 't', 1, 'running', '{}', 5, 6, 7, NULL);
                  INSERT INTO pins VALUES ('n', 'w', 5, NULL);
+                 INSERT INTO queue VALUES (1, 'r', 's', 'agent', '{}', 'batch', 'w', 'over', NULL);
                  -- The event has made two.
                  DELETE FROM event_times WHERE session_id = '';",
             )

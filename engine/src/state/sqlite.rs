@@ -11,6 +11,7 @@ mod opening;
 mod packed;
 mod pins;
 mod questions;
+mod queue;
 mod restores;
 mod runs;
 mod sessions;
@@ -31,6 +32,7 @@ use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
+use crate::records::queue::QueueRow;
 use crate::records::restore_document::RestoreRow;
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionRow;
@@ -50,6 +52,7 @@ use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
+use queue::{HEADS, SELECT_QUEUE, read_queue};
 use restores::{SELECT_RESTORE, read_restore};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_SESSION, read_session};
@@ -232,11 +235,46 @@ impl StateStore for SqliteStore {
         self.all(
             // As the index has it, so that it is used.
             &format!(
-                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted') ORDER BY position"
+                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted')
+                   AND NOT EXISTS (SELECT 1 FROM queue WHERE run_id = runs.id AND state = 'waiting')
+                 ORDER BY position"
             ),
             (),
             read_run,
         )
+    }
+
+    fn queue_row(&self, run_id: &RunId) -> Result<Option<QueueRow>, StateError> {
+        self.one(
+            &format!("{SELECT_QUEUE} WHERE run_id = ?1"),
+            params![run_id.as_str()],
+            read_queue,
+        )
+    }
+
+    fn queue_heads(&self) -> Result<Vec<QueueRow>, StateError> {
+        self.all(HEADS, (), read_queue)
+    }
+
+    fn queue_taken(&self) -> Result<Vec<QueueRow>, StateError> {
+        self.all(
+            &format!("{SELECT_QUEUE} WHERE state IN ('claimed', 'under_way') ORDER BY position"),
+            (),
+            read_queue,
+        )
+    }
+
+    fn queue_waiting(&self) -> Result<Vec<(RunId, String)>, StateError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT run_id, adapter FROM queue WHERE state = 'waiting'
+              ORDER BY priority <> 'interactive', position",
+        )?;
+        let mut rows = statement.query(())?;
+        let mut waiting = Vec::new();
+        while let Some(row) = rows.next()? {
+            waiting.push((id(row.get(0)?)?, row.get(1)?));
+        }
+        Ok(waiting)
     }
 
     fn lease(&self, run_id: &RunId) -> Result<Option<Lease>, StateError> {

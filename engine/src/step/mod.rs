@@ -5,6 +5,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod adapter_error;
+pub(crate) mod adapters;
 pub(crate) mod answering;
 pub(crate) mod artifact;
 pub(crate) mod commit;

@@ -1,5 +1,7 @@
 //! Recovery: an engine finishes what a dead engine left, before it accepts work.
 
+use std::collections::BTreeMap;
+
 use stillframe_backends::{ErrorKind, Operation};
 
 use crate::actors::core::Core;
@@ -7,9 +9,10 @@ use crate::error::Error;
 use crate::events::event::Event;
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
+use crate::id::RunId;
 use crate::options::WorkspaceOptions;
 use crate::process::survivors;
-use crate::records::recovery::{LeftWorkspace, RecoveryReport};
+use crate::records::recovery::{LeftWorkspace, RecoveryReport, UnknownAdapter};
 use crate::run::settle::settle_run;
 use crate::state::liveness;
 use crate::workspace::adoption::{Untold, adopt};
@@ -55,6 +58,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         }
     }
     settle_runs(core, &mut report).await?;
+    report.unknown_adapters = unknown_adapters(core).await?;
     let later = parts
         .reader
         .read(move |store| store.events(&EventQuery::all().after_position(before)))
@@ -83,7 +87,31 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
     .await
 }
 
-/// Ends the runs that dead engines left.
+/// The adapters that queued runs wait for and this engine does not have, in the order of the names.
+async fn unknown_adapters(core: &Core) -> Result<Vec<UnknownAdapter>, Error> {
+    let known = &core.parts.settings.adapters;
+    if known.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut unknown = BTreeMap::<String, Vec<RunId>>::new();
+    for (run_id, adapter) in core
+        .parts
+        .reader
+        .read(|store| store.queue_waiting())
+        .await?
+    {
+        if !known.contains(&adapter) {
+            unknown.entry(adapter).or_default().push(run_id);
+        }
+    }
+    let unknown = unknown.into_iter();
+    Ok(unknown
+        .map(|(adapter, runs)| UnknownAdapter { adapter, runs })
+        .collect())
+}
+
+/// Ends the runs that dead engines left, and puts those back into the queue whose work had not
+/// begun.
 async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Error> {
     let parts = &core.parts;
     let not_ended = match parts.reader.read(|store| store.runs_not_ended()).await {

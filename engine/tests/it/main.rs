@@ -15,6 +15,7 @@ mod folders;
 mod lifecycle;
 mod limits;
 mod questions;
+mod queue;
 mod recovery;
 mod restores;
 mod runs;

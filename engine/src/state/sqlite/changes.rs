@@ -8,6 +8,7 @@ use super::events::append;
 use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
 use super::pins::{pin, unpin};
 use super::questions::put_question;
+use super::queue::{claim_queued, enqueue, requeue, withdraw_all};
 use super::restores::{begin_restore, end_restore};
 use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
 use super::sessions::{create_session, move_session};
@@ -33,6 +34,28 @@ pub(super) fn apply(
             at,
         } => move_session(transaction, id, *from, *version, *to, *at),
         Change::CreateRun(run) => create_run(transaction, run),
+        Change::Enqueue { row, max_queued } => enqueue(transaction, row, *max_queued),
+        Change::ClaimQueued {
+            run_id,
+            from,
+            lease,
+            max_in_session,
+        } => claim_queued(
+            transaction,
+            run_id,
+            (from.as_deref(), lease),
+            *max_in_session,
+        ),
+        Change::Requeue {
+            run_id,
+            epoch,
+            free,
+            withdrawal,
+        } => requeue(transaction, run_id, *epoch, free, withdrawal, events),
+        Change::WithdrawQueued {
+            session_id,
+            withdrawal,
+        } => withdraw_all(transaction, session_id, withdrawal, events),
         Change::MoveRun {
             id,
             from,

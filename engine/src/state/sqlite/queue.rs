@@ -1,0 +1,230 @@
+//! Rows of the queue: runs that were submitted.
+
+use rusqlite::{Row, Transaction, params};
+
+use super::events::append;
+use super::leases::claim_lease;
+use super::lost::lost;
+use super::runs::move_run;
+use super::values::{count, id, json, nanoseconds, parse, word};
+use crate::events::event::{Event, EventType};
+use crate::id::{RunId, SessionId};
+use crate::records::lease::Lease;
+use crate::records::queue::{Priority, QueueRow, QueueState};
+use crate::records::run::RunStatus;
+use crate::state::change::{NewEvent, Withdrawal};
+use crate::state::error::StateError;
+use crate::state::row_sum::damaged;
+
+/// Puts a run into the queue whose row was made before in the same transaction.
+pub(super) fn enqueue(
+    transaction: &Transaction<'_>,
+    row: &QueueRow,
+    max_queued: u64,
+) -> Result<(), StateError> {
+    let waiting: i64 = transaction.query_row(
+        "SELECT count(*) FROM queue WHERE state = 'waiting'",
+        (),
+        |row| row.get(0),
+    )?;
+    if waiting.unsigned_abs() >= max_queued {
+        return Err(StateError::Full { max_queued });
+    }
+    transaction.execute(
+        "INSERT INTO queue (run_id, session_id, adapter, input, priority, workspace_id, state)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            row.run_id.as_str(),
+            row.session_id.as_str(),
+            row.adapter,
+            json(&row.input),
+            row.priority.as_str(),
+            row.workspace_id,
+            row.state.as_str(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Takes the first run that waits in its session, of its priority, if the session takes runs and
+/// fewer than `max_in_session` of it are under way.
+pub(super) fn claim_queued(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    (from, lease): (Option<&Lease>, &Lease),
+    max_in_session: u64,
+) -> Result<(), StateError> {
+    let can_begin: bool = transaction.query_row(
+        "SELECT EXISTS (
+             SELECT 1 FROM queue AS own WHERE run_id = ?1 AND state = 'waiting'
+                AND EXISTS (SELECT 1 FROM sessions
+                             WHERE id = own.session_id AND status = 'active')
+                AND NOT EXISTS (SELECT 1 FROM queue AS earlier
+                                 WHERE earlier.session_id = own.session_id
+                                   AND earlier.priority = own.priority
+                                   AND earlier.position < own.position
+                                   AND earlier.state = 'waiting')
+                AND (SELECT count(*) FROM queue AS taken
+                      WHERE taken.session_id = own.session_id
+                        AND taken.state IN ('claimed', 'under_way')) < ?2)",
+        params![run_id.as_str(), count(max_in_session)],
+        |row| row.get(0),
+    )?;
+    if !can_begin {
+        return Err(StateError::Conflict {
+            what: format!("run {run_id}"),
+            expected: "the next of its session".to_owned(),
+            found: "taken, withdrawn or not to begin yet".to_owned(),
+        });
+    }
+    claim_lease(transaction, run_id, from, lease, None)?;
+    set_state(transaction, run_id, QueueState::Claimed)
+}
+
+/// Puts a run back whose work has not begun, held under `epoch`; if its session has ended
+/// meanwhile, it is cancelled. Fails if somebody has asked for its end.
+pub(super) fn requeue(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    epoch: u64,
+    free: &Lease,
+    withdrawal: &Withdrawal,
+    events: &mut Vec<Event>,
+) -> Result<(), StateError> {
+    let freed = transaction.execute(
+        "UPDATE leases SET owner = ?1, epoch = ?2, boot_id = ?3, expires_at = ?4, heartbeat_at = ?5
+          WHERE run_id = ?6 AND epoch = ?7 AND cancel_requested_at IS NULL
+            AND EXISTS (SELECT 1 FROM queue WHERE run_id = ?6 AND state = 'claimed')",
+        params![
+            free.owner.as_str(),
+            count(free.epoch),
+            free.expires.boot_id,
+            free.expires.nanoseconds,
+            nanoseconds(free.heartbeat_at),
+            run_id.as_str(),
+            count(epoch),
+        ],
+    )?;
+    if freed == 0 {
+        return Err(lost(
+            transaction,
+            "runs",
+            "run",
+            run_id.as_str(),
+            "claimed, and wanted",
+        ));
+    }
+    set_state(transaction, run_id, QueueState::Waiting)?;
+    let of_ended: Option<String> = transaction.query_row(
+        "SELECT (SELECT id FROM sessions WHERE id = queue.session_id
+                    AND status NOT IN ('pending', 'active', 'paused'))
+           FROM queue WHERE run_id = ?1",
+        params![run_id.as_str()],
+        |row| row.get(0),
+    )?;
+    match of_ended {
+        Some(session_id) => withdraw(transaction, &id(session_id)?, run_id, withdrawal, events),
+        None => Ok(()),
+    }
+}
+
+/// Cancels every run of a session that waits.
+pub(super) fn withdraw_all(
+    transaction: &Transaction<'_>,
+    session_id: &SessionId,
+    withdrawal: &Withdrawal,
+    events: &mut Vec<Event>,
+) -> Result<(), StateError> {
+    let mut find = transaction.prepare_cached(
+        "SELECT run_id FROM queue WHERE session_id = ?1 AND state = 'waiting' ORDER BY position",
+    )?;
+    let found = find.query_map(params![session_id.as_str()], |row| row.get::<_, String>(0))?;
+    let waiting: Vec<String> = found.collect::<Result<_, _>>()?;
+    for run_id in waiting {
+        withdraw(transaction, session_id, &id(run_id)?, withdrawal, events)?;
+    }
+    Ok(())
+}
+
+fn withdraw(
+    transaction: &Transaction<'_>,
+    session_id: &SessionId,
+    run_id: &RunId,
+    withdrawal: &Withdrawal,
+    events: &mut Vec<Event>,
+) -> Result<(), StateError> {
+    let (pending, cancelled) = (RunStatus::Pending, RunStatus::Cancelled);
+    let ending = Some(&withdrawal.ending);
+    move_run(
+        transaction,
+        run_id,
+        pending,
+        cancelled,
+        withdrawal.at,
+        ending,
+    )?;
+    let event = NewEvent::new(
+        EventType::RUN_CANCELLED,
+        session_id,
+        Some(run_id),
+        withdrawal.at,
+        &withdrawal.said,
+    );
+    events.push(append(transaction, &event)?);
+    Ok(())
+}
+
+/// Follows a run that has moved, if it was submitted.
+pub(super) fn moved(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    to: RunStatus,
+) -> Result<(), StateError> {
+    let state = match to {
+        RunStatus::Running | RunStatus::Asking => QueueState::UnderWay,
+        _ => QueueState::Over,
+    };
+    set_state(transaction, run_id, state)
+}
+
+/// Sets the state of a row; one that has it already, or is not there, is no error.
+fn set_state(
+    transaction: &Transaction<'_>,
+    run_id: &RunId,
+    state: QueueState,
+) -> Result<(), StateError> {
+    let mut set = transaction
+        .prepare_cached("UPDATE queue SET state = ?1 WHERE run_id = ?2 AND state <> ?1")?;
+    set.execute(params![state.as_str(), run_id.as_str()])?;
+    Ok(())
+}
+
+pub(super) const SELECT_QUEUE: &str = concat!(
+    "SELECT position, run_id, session_id, adapter, input, priority, workspace_id, state, ",
+    damaged!(queue),
+    " FROM queue"
+);
+
+/// The first that waits of each session and priority, where the session takes runs.
+pub(super) const HEADS: &str = concat!(
+    "SELECT position, run_id, session_id, adapter, input, priority, workspace_id, state, ",
+    damaged!(queue),
+    " FROM queue
+      WHERE position IN (SELECT min(position) FROM queue WHERE state = 'waiting'
+                          GROUP BY session_id, priority)
+        AND (SELECT status FROM sessions WHERE id = queue.session_id) = 'active'
+      ORDER BY position"
+);
+
+pub(super) fn read_queue(row: &Row<'_>) -> Result<QueueRow, StateError> {
+    Ok(QueueRow {
+        position: row.get::<_, i64>(0)?.unsigned_abs(),
+        run_id: id(row.get(1)?)?,
+        session_id: id(row.get(2)?)?,
+        adapter: row.get(3)?,
+        input: parse(&row.get::<_, String>(4)?)?,
+        priority: word(row.get(5)?, Priority::parse)?,
+        workspace_id: row.get(6)?,
+        state: word(row.get(7)?, QueueState::parse)?,
+    })
+}
