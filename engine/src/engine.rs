@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::actors::adopted::Adopted;
 use crate::actors::core::{Core, Shared};
-use crate::actors::state_writer::LogOnDemand;
+use crate::actors::state_writer::{LogOnDemand, StateWriter};
 use crate::actors::supervisor::{SupervisorActor, SupervisorArguments};
 use crate::actors::watched::WatchedWorkspaces;
 use crate::actors::{Artifacts, LiveRuns, Parts};
@@ -72,6 +72,7 @@ impl Engine {
     /// accepts work.
     pub async fn start(options: EngineOptions) -> Result<Self, Error> {
         options.check()?;
+        let secrets = options.secrets()?;
         let blocking = Blocking::new(options.max_blocking);
         let engine_id = EngineId::random();
         let (asked, id) = (options.clone(), engine_id.clone());
@@ -84,12 +85,12 @@ impl Engine {
             let (state_dir, lock) = (opened.state_dir, opened.lock);
             let reserve = opened.reserve;
             let (reader, artifacts) = (opened.reader, opened.artifacts);
-            move |writer| Parts {
+            move |writer: StateWriter| Parts {
                 settings,
                 engine_id,
                 state_dir,
                 reserve,
-                writer,
+                writer: writer.redacting(secrets),
                 reader,
                 blocking,
                 artifacts,
@@ -322,7 +323,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `NotFound`: there is no such question. `InvalidOptions`: that is none of its choices.
+    /// `NotFound`: there is no such question. `InvalidOptions`: that is none of its choices, or has
+    /// a [secret value](crate::secrets), which is not stored.
     /// `Conflict`: it already has an answer (the first one counts, or the default after the
     /// deadline), or its run has ended.
     pub async fn answer(&self, id: &QuestionId, answer: &str) -> Result<QuestionRecord, Error> {

@@ -38,10 +38,19 @@ impl Failure {
         }
     }
 
-    /// The message as an event has it: one line of at most 240 characters.
+    /// The message as an event has it: one line of at most 240 characters. A longer one is cut
+    /// before a word: half a secret value is not recognised as one.
     pub(crate) fn line(&self) -> String {
-        let characters = self.message.chars();
-        let printable = characters.map(|c| if c.is_control() { ' ' } else { c });
-        printable.take(MAX_REASON_CHARS).collect()
+        let printable = |c: char| if c.is_control() { ' ' } else { c };
+        let mut line: String = self.message.chars().map(printable).collect();
+        if let Some((end, _)) = line.char_indices().nth(MAX_REASON_CHARS) {
+            let (last, _) = line
+                .char_indices()
+                .nth(MAX_REASON_CHARS - 1)
+                .unwrap_or((end, ' '));
+            line.truncate(line[..last].rfind(' ').map_or(0, |blank| blank + 1));
+            line.push('…');
+        }
+        line
     }
 }

@@ -128,3 +128,5 @@ pub use stillframe_artifact_store as artifact_store;
 /// The synchronous part: what a custom backend implements, and the values that it works with, such
 /// as a diff or what a snapshot left out.
 pub use stillframe_backends as backends;
+/// The rules by which secret values are recognised before anything is logged, and a host's own.
+pub use stillframe_secrets as secrets;

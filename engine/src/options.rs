@@ -139,7 +139,8 @@ impl WorkspaceOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunOptions {
-    /// What the run is for, in the host's words; it is stored with the run.
+    /// What the run is for, in the host's words; it is stored with the run, without [secret
+    /// values](crate::secrets).
     pub input: String,
     /// The id of the run. Default: a random one.
     ///
@@ -164,8 +165,8 @@ pub struct RunOptions {
     /// How long the run waits for an answer before it is parked. Default:
     /// [`EngineOptions::hot_wait`](crate::EngineOptions::hot_wait).
     pub hot_wait: Option<Duration>,
-    /// Data of the host that is stored with the run, such as what is needed to resume it. Default:
-    /// null.
+    /// Data of the host that is stored with the run, such as what is needed to resume it, without
+    /// [secret values](crate::secrets). Default: null.
     pub metadata: serde_json::Value,
     /// How urgent the run is: in the queue, and when captures wait for a thread. Default:
     /// [`Priority::Interactive`].

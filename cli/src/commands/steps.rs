@@ -25,7 +25,7 @@ use crate::request::{self, ResumeRequest, StepsRequest};
 use crate::step_file::{self, StepFile};
 use crate::toml_text;
 
-use on_record::{STEPS, has_steps, kept_steps};
+use on_record::{STEPS, check_complete, has_steps, kept_steps};
 use runner::StepRunner;
 
 /// How long `cancel` waits for a run of another process to end.
@@ -76,6 +76,9 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
             progress: tools.progress.clone(),
         }),
         (None, Some(file)) => {
+            if !record.status.is_terminal() {
+                check_complete(&record, &file)?;
+            }
             BoxAdapter::new(StepRunner::new(tools, file, &end_signal, &told, &id))
         }
         // What it was is on record, and nothing is run.

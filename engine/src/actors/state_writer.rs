@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use stillframe_secrets::SecretRules;
 use tokio::sync::oneshot;
 
 use crate::error::Error;
@@ -14,6 +15,7 @@ use crate::state::StateStore;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::liveness::EngineLock;
+use crate::state::redaction;
 use crate::state::registering::Registering;
 
 /// How long between two looks for events of other processes, which ring no bell here.
@@ -135,12 +137,45 @@ struct Job {
 pub(crate) struct StateWriter {
     actor: ActorRef<StateWriterMessage>,
     notifier: Notifier,
+    secrets: SecretRules,
 }
 
 impl StateWriter {
-    /// The handle of `actor`, which rings `notifier`.
+    /// The handle of `actor`, which rings `notifier`. It takes out what the built-in rules
+    /// recognise.
     pub(crate) fn new(actor: ActorRef<StateWriterMessage>, notifier: Notifier) -> Self {
-        Self { actor, notifier }
+        Self {
+            actor,
+            notifier,
+            secrets: SecretRules::new(),
+        }
+    }
+
+    /// The same, which takes out what `secrets` recognise.
+    pub(crate) fn redacting(self, secrets: SecretRules) -> Self {
+        Self { secrets, ..self }
+    }
+
+    /// Fails if `text` has a secret value: it is called `what`, has to be kept as it is, and
+    /// `instead` says what to do.
+    pub(crate) fn refuse_secrets(
+        &self,
+        text: &str,
+        what: &str,
+        instead: &str,
+    ) -> Result<(), Error> {
+        match self.secrets.find(text.as_bytes()).first() {
+            None => Ok(()),
+            Some(found) => Err(Error::invalid_options(format!(
+                "{what} has a secret value ({}), which would be kept in the log; {instead}",
+                found.rule
+            ))),
+        }
+    }
+
+    /// What is taken out of everything that is written.
+    pub(crate) fn secrets(&self) -> &SecretRules {
+        &self.secrets
     }
 
     /// Writes `changes`, all or none; answers with the events among them, as they are kept.
@@ -174,9 +209,12 @@ impl StateWriter {
 
     fn send(
         &self,
-        changes: Vec<Change>,
+        mut changes: Vec<Change>,
         held: Option<Registering>,
     ) -> oneshot::Receiver<Result<Vec<Event>, StateError>> {
+        for change in &mut changes {
+            redaction::redact(&self.secrets, change);
+        }
         let (reply, answer) = oneshot::channel();
         // A message that cannot be sent takes its reply along, which the receiver hears of.
         let _ = self.actor.send_message(StateWriterMessage::Commit {

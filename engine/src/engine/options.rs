@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use stillframe_artifact_store::ArtifactStore;
-use stillframe_backends::{Backend, BorrowMode, Progress};
+use stillframe_backends::{Backend, BorrowMode, ErrorKind, Progress};
+use stillframe_secrets::{SecretRule, SecretRules};
 
 use crate::actors::settings::Settings;
 use crate::error::Error;
@@ -86,6 +87,10 @@ pub struct EngineOptions {
     pub max_queued: usize,
     /// What does the work of submitted runs: see [`EngineOptions::adapter`].
     pub(crate) adapters: Adapters,
+    /// What is a secret value besides what [the built-in
+    /// rules](crate::secrets::SecretRules) recognise. Each value is replaced by `[redacted:RULE]`
+    /// before anything is written into the log. The built-in rules always apply. Default: none.
+    pub secret_rules: Vec<SecretRule>,
 }
 
 /// Returns the work to resume an answered run with; `None`: this host does not resume it. After a
@@ -120,6 +125,7 @@ impl Default for EngineOptions {
             max_running_in_session: 1,
             max_queued: 10_000,
             adapters: Adapters::default(),
+            secret_rules: Vec::new(),
         }
     }
 }
@@ -166,6 +172,7 @@ impl EngineOptions {
         max_running: usize,
         max_running_in_session: usize,
         max_queued: usize,
+        secret_rules: Vec<SecretRule>,
     }
 
     /// Registers an adapter for submitted runs: `make` gets the input of a run when the run is
@@ -239,6 +246,12 @@ impl EngineOptions {
             max_running_in_session: u64::try_from(self.max_running_in_session).unwrap_or(u64::MAX),
             adapters: self.adapters.names(),
         }
+    }
+
+    /// Everything that is a secret value; `InvalidOptions` if a rule cannot be used.
+    pub(crate) fn secrets(&self) -> Result<SecretRules, Error> {
+        SecretRules::with(self.secret_rules.iter().cloned())
+            .map_err(|e| Error::new(ErrorKind::InvalidOptions, e))
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use stillframe_secrets::SecretRules;
 
 use crate::events::data::QuestionMoved;
 use crate::id::{QuestionId, RunId, StepId};
@@ -43,6 +44,15 @@ impl Question {
     pub fn deadline(mut self, after: Duration, default: impl Into<String>) -> Self {
         self.deadline = Some((after, default.into()));
         self
+    }
+
+    /// Takes secret values out of all that is asked.
+    pub(crate) fn redact(&mut self, secrets: &SecretRules) {
+        let default = self.deadline.iter_mut().map(|(_, default)| default);
+        let texts = std::iter::once(&mut self.text).chain(&mut self.choices);
+        for text in texts.chain(default) {
+            *text = secrets.redact(text).into_owned();
+        }
     }
 }
 

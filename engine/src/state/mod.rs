@@ -18,6 +18,7 @@ pub(crate) mod liveness;
 pub(crate) mod new_session;
 pub(crate) mod phases;
 pub(crate) mod reader;
+pub(crate) mod redaction;
 pub(crate) mod registering;
 pub(crate) mod reserve;
 mod row_sum;

@@ -22,6 +22,12 @@ pub(crate) async fn answer(core: &Core, id: &QuestionId, answer: &str) -> Result
         return Err(not_open(&found));
     }
     found.check_answer(answer)?;
+    // The run gets it from the log, and has to get what was answered.
+    core.parts.writer.refuse_secrets(
+        answer,
+        "the answer",
+        "answer with the place where the run finds it; the question still waits",
+    )?;
     match put_answer(core, &found, answer, false).await {
         Err(e) if e.kind() == ErrorKind::Conflict => Err(not_open(&read(core, id).await?)),
         answered => answered,

@@ -74,8 +74,10 @@ impl RunContext {
         &self,
         step: Option<&StepId>,
         asked: &Mutex<HashMap<String, u32>>,
-        question: Question,
+        mut question: Question,
     ) -> Result<Answer, Error> {
+        // Before it is looked for: it is known by its text.
+        question.redact(self.steps.secrets());
         let nth = {
             let mut asked = asked.lock().unwrap_or_else(|e| e.into_inner());
             let times = asked.entry(question.text.clone()).or_default();

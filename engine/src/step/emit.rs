@@ -2,8 +2,10 @@
 
 use std::io::Cursor;
 
+use serde_json::Value;
 use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::ErrorKind;
+use stillframe_secrets::SecretRules;
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -65,7 +67,8 @@ pub(crate) async fn emit(
     let mut changes: Vec<Change> = hold.map(Hold::fence).into_iter().collect();
     let mut large = Vec::new();
     let mut runs = Vec::new();
-    for draft in drafts {
+    for mut draft in drafts {
+        redact(core.parts.writer.secrets(), &mut draft);
         check(&draft, source)?;
         let run_id = match (hold, &draft.run_id) {
             (Some(hold), Some(other)) if *other != hold.run_id => {
@@ -146,7 +149,7 @@ fn event_of(
         correlation_id: draft.correlation_id,
         metadata: draft.metadata,
         data: match large {
-            Some(_) => serde_json::Value::Null,
+            Some(_) => Value::Null,
             None => draft.data,
         },
         data_ref: large.as_ref().map(|large| large.key.to_string()),
@@ -202,6 +205,21 @@ async fn check_runs(
         }
     }
     Ok(())
+}
+
+/// Takes secret values out of a draft. Its id and type stay.
+fn redact(secrets: &SecretRules, draft: &mut EventDraft) {
+    secrets.redact_json(&mut draft.data);
+    if !draft.metadata.is_empty() {
+        let mut metadata = Value::Object(std::mem::take(&mut draft.metadata));
+        secrets.redact_json(&mut metadata);
+        if let Value::Object(metadata) = metadata {
+            draft.metadata = metadata;
+        }
+    }
+    for text in [&mut draft.provider, &mut draft.correlation_id] {
+        *text = text.take().map(|text| secrets.redact(&text).into_owned());
+    }
 }
 
 /// Refuses what `source` may not write.

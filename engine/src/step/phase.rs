@@ -258,8 +258,9 @@ impl Phase {
     ///
     /// If the run is resumed after that, the stored result is returned, and the work is not done
     /// again. The result is stored as JSON, so a type that JSON does not represent exactly
-    /// (`Some(())` is `null`, which is read as `None`) may come back changed. The name belongs to
-    /// this step in its phase and iteration for ever. [`Phase::step_with`] takes further options.
+    /// (`Some(())` is `null`, which is read as `None`) may come back changed, and [secret
+    /// values](crate::secrets) come back redacted. The name belongs to this step in its phase and
+    /// iteration for ever. [`Phase::step_with`] takes further options.
     ///
     /// # Errors
     ///

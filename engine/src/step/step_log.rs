@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::Value;
 use stillframe_backends::{Backend, ErrorKind, SnapshotId};
+use stillframe_secrets::SecretRules;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -191,6 +192,11 @@ impl StepLog {
             cancellation: cancellation.clone(),
         };
         Attempt { row, dropped }
+    }
+
+    /// What is taken out of everything that is written.
+    pub(crate) fn secrets(&self) -> &SecretRules {
+        self.inner.core.parts.writer.secrets()
     }
 
     fn run_id(&self) -> &RunId {

@@ -19,6 +19,7 @@ mod queue;
 mod recovery;
 mod restores;
 mod runs;
+mod secrets;
 mod sessions;
 mod steps;
 mod tools;

@@ -119,6 +119,18 @@ pub(in crate::commands) fn refuse_steps(record: &RunRecord) -> Result<(), Failur
     }
 }
 
+/// Refuses to go on with commands of which the record lacks a secret value: they would be others.
+pub(super) fn check_complete(record: &RunRecord, file: &StepFile) -> Result<(), Failure> {
+    let text = serde_json::to_string(file).unwrap_or_default();
+    match text.contains("[redacted:") {
+        false => Ok(()),
+        true => Err(Failure::invalid(format!(
+            "the commands of run {} have secret values, which are not in the log; go on with the file that has them: \"stillframe run --run-id {} --steps FILE\"; nothing was run",
+            record.id, record.id
+        ))),
+    }
+}
+
 pub(super) fn has_steps(record: &RunRecord) -> Failure {
     Failure::invalid(format!(
         "run {} is a run of steps, which a command cannot take the place of; \"stillframe resume {}\" goes on with them, \"stillframe cancel {}\" gives them up; nothing was run",

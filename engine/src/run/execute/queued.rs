@@ -90,6 +90,12 @@ fn check(core: &Core, options: &RunOptions, adapter: &str, input: &Value) -> Res
             ),
         ));
     }
+    // The run gets it from the log, and has to get what was submitted.
+    core.parts.writer.refuse_secrets(
+        &input.to_string(),
+        "the input of a submitted run",
+        "submit the place where its adapter finds it; nothing was queued",
+    )?;
     match &options.workspace {
         Some(workspace) => workspace.check(),
         None => Ok(()),
@@ -196,7 +202,7 @@ async fn is_known(core: &Core, asked: &QueueRow, options: &RunOptions) -> Result
     let is_same = row.is_some_and(|row| {
         (&row.session_id, &row.adapter, &row.input)
             == (&asked.session_id, &asked.adapter, &asked.input)
-            && run.input == options.input
+            && run.input == core.parts.writer.secrets().redact(&options.input)
     });
     match is_same {
         true => Ok(true),

@@ -1,0 +1,137 @@
+//! Secret values are taken out of what is about to be written.
+//!
+//! What hosts, adapters and commands say is redacted. What the engine itself says is not: ids,
+//! names and paths have to be what they are. The guide's table says which is which.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use stillframe_secrets::SecretRules;
+
+use crate::events::event::EventSource;
+use crate::failure::Failure;
+use crate::records::restore_document::RestoreDocument;
+use crate::records::run_row::RunEnding;
+use crate::state::change::{Change, NewEvent};
+
+/// The keys of an event of the engine's under which it repeats what others said.
+const REPEATED: [&str; 7] = [
+    "answer", "in_place", "message", "question", "reason", "rollback", "warning",
+];
+
+/// Takes secret values out of all that `change` would write of others' words.
+pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
+    match change {
+        Change::CreateRun(run) => {
+            text(rules, &mut run.input);
+            metadata(rules, &mut run.options);
+        }
+        Change::SetMetadata { metadata, .. } => json(rules, metadata),
+        Change::MoveRun {
+            ending: Some(ending),
+            ..
+        } => run_ending(rules, ending),
+        Change::PutStep { row, .. } => {
+            row.result.iter_mut().for_each(|result| json(rules, result));
+            failure(rules, &mut row.error);
+        }
+        Change::PutTask(row) => failure(rules, &mut row.error),
+        Change::PutEffect { row, .. } => failure(rules, &mut row.error),
+        Change::BeginRestore(row) => {
+            if let Some(outcome) = &mut row.outcome {
+                restore(rules, outcome);
+            }
+        }
+        Change::SetRollback { rollback, .. } => restore(rules, rollback),
+        Change::RegisterArtifact(record) => json(rules, &mut record.metadata),
+        Change::Append(event) => append(rules, event),
+        // A question is known by its text, which was redacted before it was looked for. An answer
+        // and the input of a submitted run with a secret value are refused. A commit has what the
+        // repository has of it. The rest are ids, states, times, and records of files.
+        Change::PutQuestion { .. }
+        | Change::RecordCommit(_)
+        | Change::Enqueue { .. }
+        | Change::ClaimQueued { .. }
+        | Change::Requeue { .. }
+        | Change::WithdrawQueued { .. }
+        | Change::MoveRun { ending: None, .. }
+        | Change::CreateSession { .. }
+        | Change::MoveSession { .. }
+        | Change::Fence { .. }
+        | Change::ClaimLease { .. }
+        | Change::RefuseIfCancelled(_)
+        | Change::RenewLease { .. }
+        | Change::RequestCancel { .. }
+        | Change::PutPhase { .. }
+        | Change::SetStepCommit { .. }
+        | Change::AddSnapshot(_)
+        | Change::ForgetSnapshots(_)
+        | Change::PinSnapshot { .. }
+        | Change::UnpinSnapshot(_)
+        | Change::OrderSnapshots(_)
+        | Change::AddOperation(_)
+        | Change::EndRestore(_)
+        | Change::RemovePatches { .. }
+        | Change::Scrub
+        | Change::Compact
+        | Change::DeleteArtifact { .. } => {}
+    }
+}
+
+/// An event of a host or an adapter was redacted before its data was measured.
+fn append(rules: &SecretRules, event: &mut NewEvent) {
+    if event.source != EventSource::Engine {
+        return;
+    }
+    for key in REPEATED {
+        if let Some(repeated) = event.data.get_mut(key) {
+            json(rules, repeated);
+        }
+    }
+}
+
+fn run_ending(rules: &SecretRules, ending: &mut RunEnding) {
+    failure(rules, &mut ending.error);
+    for pointer in [
+        "/data",
+        "/command/command",
+        "/command/args",
+        "/command/output_error/message",
+    ] {
+        if let Some(said) = ending.output.pointer_mut(pointer) {
+            json(rules, said);
+        }
+    }
+    for pointer in ["/error/message", "/rollback/error/message"] {
+        if let Some(said) = ending.workspace.pointer_mut(pointer) {
+            json(rules, said);
+        }
+    }
+}
+
+fn restore(rules: &SecretRules, document: &mut RestoreDocument) {
+    failure(rules, &mut document.error);
+}
+
+fn failure(rules: &SecretRules, failure: &mut Option<Failure>) {
+    if let Some(failure) = failure {
+        text(rules, &mut failure.message);
+    }
+}
+
+/// What a host keeps with a run, in the options of the run.
+fn metadata(rules: &SecretRules, options: &mut Value) {
+    if let Some(metadata) = options.get_mut("metadata") {
+        json(rules, metadata);
+    }
+}
+
+fn json(rules: &SecretRules, value: &mut Value) {
+    rules.redact_json(value);
+}
+
+fn text(rules: &SecretRules, text: &mut String) {
+    if let Cow::Owned(redacted) = rules.redact(text) {
+        *text = redacted;
+    }
+}
