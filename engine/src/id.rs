@@ -27,7 +27,7 @@ fn is_id(text: &str) -> bool {
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal, $noun:literal) => {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $noun:literal, $fresh:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -36,7 +36,7 @@ macro_rules! id {
         impl $name {
             /// A new random id.
             pub fn random() -> Self {
-                Self(format!(concat!($prefix, "{}"), uuid::Uuid::new_v4().simple()))
+                Self(format!(concat!($prefix, "{}"), uuid::Uuid::$fresh().simple()))
             }
 
             /// The text.
@@ -81,39 +81,40 @@ macro_rules! id {
 
 id!(
     /// Names one session: the host's own text, or `ses_` and 32 hexadecimal digits.
-    SessionId, "ses_", "session"
+    SessionId, "ses_", "session", new_v4
 );
 id!(
     /// Names one run: the host's own text, or `run_` and 32 hexadecimal digits.
-    RunId, "run_", "run"
+    RunId, "run_", "run", new_v4
 );
 id!(
-    /// Names one event: the host's own text, or `evt_` and 32 hexadecimal digits.
-    EventId, "evt_", "event"
+    /// Names one event: the host's own text, or `evt_` and 32 hexadecimal digits, which begin with
+    /// the time: so what is found by it in the log is written where the last one was.
+    EventId, "evt_", "event", now_v7
 );
 id!(
     /// Names one artifact's row in the registry: `art_` and 32 hexadecimal digits.
-    ArtifactId, "art_", "artifact"
+    ArtifactId, "art_", "artifact", new_v4
 );
 id!(
     /// Names one operation that can be undone: `op_` and 32 hexadecimal digits.
-    OperationId, "op_", "operation"
+    OperationId, "op_", "operation", new_v4
 );
 id!(
     /// Names one step of a run: `stp_` and 32 hexadecimal digits.
-    StepId, "stp_", "step"
+    StepId, "stp_", "step", new_v4
 );
 id!(
     /// Names one question that a run asks: `que_` and 32 hexadecimal digits.
-    QuestionId, "que_", "question"
+    QuestionId, "que_", "question", new_v4
 );
 id!(
     /// Names one effect that a step has on a repository: `eff_` and 32 hexadecimal digits.
-    EffectId, "eff_", "effect"
+    EffectId, "eff_", "effect", new_v4
 );
 id!(
     /// Names one engine process: `eng_` and 32 hexadecimal digits.
-    EngineId, "eng_", "engine"
+    EngineId, "eng_", "engine", new_v4
 );
 
 impl SessionId {

@@ -1,6 +1,6 @@
 //! The actor that writes all durable state.
 
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,20 +21,18 @@ use crate::state::registering::Registering;
 /// How long between two looks for events of other processes, which ring no bell here.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Writes to the state, one batch after the other, on a thread of its own.
+/// How many commits are synced together at most: what is one transaction takes memory.
+const MAX_TOGETHER: usize = 256;
+
+/// Writes to the state, on a thread of its own: one batch after the other, and those that came
+/// meanwhile together.
 ///
 /// SQLite's connection belongs to that thread, which outlives a kill of the actor until its queue
 /// is done: what was taken is written.
 pub(crate) struct StateWriterActor;
 
-/// What the state writer is asked for.
+/// What the state writer is told.
 pub(crate) enum StateWriterMessage {
-    /// Write these changes, all or none.
-    Commit {
-        changes: Vec<Change>,
-        held: Option<Registering>,
-        reply: oneshot::Sender<Result<Vec<Event>, StateError>>,
-    },
     /// The thread has ended, which it never does by itself.
     ThreadEnded,
 }
@@ -44,11 +42,46 @@ pub(crate) struct StateWriterArguments {
     pub(crate) log: LogOnDemand,
     /// Rung after every commit with events.
     pub(crate) notifier: Notifier,
+    pub(crate) queue: Queue,
 }
 
 pub(crate) struct StateWriterState {
-    queue: Option<mpsc::Sender<Job>>,
+    queue: Option<OpenQueue>,
     done: Option<oneshot::Receiver<()>>,
+}
+
+/// What is to be written, in this order. It goes from who asks to the thread at once: a way through
+/// the mailbox of the actor takes about as long as to write. Clones are one queue.
+#[derive(Clone, Default)]
+pub(crate) struct Queue(Arc<Mutex<Option<mpsc::Sender<Job>>>>);
+
+impl Queue {
+    fn sender(&self) -> MutexGuard<'_, Option<mpsc::Sender<Job>>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Lets it take jobs.
+    fn open(&self) -> (OpenQueue, mpsc::Receiver<Job>) {
+        let (sender, jobs) = mpsc::channel();
+        *self.sender() = Some(sender);
+        (OpenQueue(self.clone()), jobs)
+    }
+
+    /// A job that cannot be written takes its reply along, which the receiver hears of.
+    fn send(&self, job: Job) {
+        if let Some(sender) = &*self.sender() {
+            let _ = sender.send(job);
+        }
+    }
+}
+
+/// A queue is open until this is dropped, with the actor at the latest.
+struct OpenQueue(Queue);
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        *self.0.sender() = None;
+    }
 }
 
 /// The log to be written to, opened by the first that has something to write.
@@ -84,7 +117,22 @@ impl LogOnDemand {
         Ok(self.opened.insert(store).as_mut())
     }
 
-    fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError> {
+    /// Writes each batch, whole or not at all, in this order.
+    fn commit(&mut self, batches: &[&[Change]]) -> Vec<Result<Vec<Event>, StateError>> {
+        if batches.len() > 1
+            && let Ok(store) = self.ready_for(batches.iter().copied().flatten())
+        {
+            return store.commit_each(batches);
+        }
+        let commit = |batch: &&[Change]| self.ready_for(batch.iter())?.commit(batch);
+        batches.iter().map(commit).collect()
+    }
+
+    /// The store, once what is to be known before these changes is.
+    fn ready_for<'a>(
+        &mut self,
+        mut changes: impl Iterator<Item = &'a Change>,
+    ) -> Result<&mut dyn StateStore, StateError> {
         let lock = self.lock.upgrade().ok_or_else(|| StateError::Conflict {
             what: "the engine".to_owned(),
             expected: "at work".to_owned(),
@@ -92,13 +140,13 @@ impl LogOnDemand {
         })?;
         // Before anything tells of this engine, so that what it leaves is looked after.
         lock.show()?;
-        if !changes.iter().all(Change::is_of_a_capture) {
+        if !changes.all(Change::is_of_a_capture) {
             // The next engine has to find out by this where something is half done. A capture that
             // is interrupted leaves nothing of the kind.
             lock.make_notes_durable()?;
             self.has_more_than_captures = true;
         }
-        self.store()?.commit(changes)
+        self.store()
     }
 
     fn is_changed_by_others(&mut self) -> Result<bool, StateError> {
@@ -136,16 +184,22 @@ struct Job {
 #[derive(Clone)]
 pub(crate) struct StateWriter {
     actor: ActorRef<StateWriterMessage>,
+    queue: Queue,
     notifier: Notifier,
     secrets: SecretRules,
 }
 
 impl StateWriter {
-    /// The handle of `actor`, which rings `notifier`. It takes out what the built-in rules
-    /// recognise.
-    pub(crate) fn new(actor: ActorRef<StateWriterMessage>, notifier: Notifier) -> Self {
+    /// The handle of `actor`, whose thread takes what is in `queue` and rings `notifier`. It takes
+    /// out what the built-in rules recognise.
+    pub(crate) fn new(
+        actor: ActorRef<StateWriterMessage>,
+        queue: Queue,
+        notifier: Notifier,
+    ) -> Self {
         Self {
             actor,
+            queue,
             notifier,
             secrets: SecretRules::new(),
         }
@@ -216,8 +270,7 @@ impl StateWriter {
             redaction::redact(&self.secrets, change);
         }
         let (reply, answer) = oneshot::channel();
-        // A message that cannot be sent takes its reply along, which the receiver hears of.
-        let _ = self.actor.send_message(StateWriterMessage::Commit {
+        self.queue.send(Job {
             changes,
             held,
             reply,
@@ -246,13 +299,19 @@ fn write(log: &mut LogOnDemand, jobs: &mpsc::Receiver<Job>, notifier: &Notifier)
     loop {
         let job = jobs.recv_timeout(LOOK_EVERY.saturating_sub(looked.elapsed()));
         if let Ok(job) = job {
-            let result = log.commit(&job.changes);
-            drop(job.held);
-            if let Ok(events) = &result {
-                notifier.notify(events);
+            // With all that came while the last ones were synced.
+            let waiting = jobs.try_iter().take(MAX_TOGETHER - 1);
+            let jobs: Vec<Job> = std::iter::once(job).chain(waiting).collect();
+            let batches: Vec<&[Change]> = jobs.iter().map(|job| &*job.changes).collect();
+            let results = log.commit(&batches);
+            for (job, result) in jobs.into_iter().zip(results) {
+                drop(job.held);
+                if let Ok(events) = &result {
+                    notifier.notify(events);
+                }
+                // The asker may have left; what is written is written.
+                let _ = job.reply.send(result);
             }
-            // The asker may have left; what is written is written.
-            let _ = job.reply.send(result);
         } else if let Err(mpsc::RecvTimeoutError::Disconnected) = job {
             return log.close();
         }
@@ -288,9 +347,13 @@ impl Actor for StateWriterActor {
         myself: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let (queue, jobs) = mpsc::channel::<Job>();
         let (done, is_done) = oneshot::channel();
-        let StateWriterArguments { log, notifier } = arguments;
+        let StateWriterArguments {
+            log,
+            notifier,
+            queue,
+        } = arguments;
+        let (queue, jobs) = queue.open();
         thread::Builder::new()
             .name("stillframe-state".to_owned())
             .spawn(move || {
@@ -312,24 +375,9 @@ impl Actor for StateWriterActor {
         &self,
         _myself: ActorRef<Self::Msg>,
         message: Self::Msg,
-        state: &mut Self::State,
+        _state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            StateWriterMessage::Commit {
-                changes,
-                held,
-                reply,
-            } => {
-                let queue = state.queue.as_ref().ok_or("the queue is closed")?;
-                queue
-                    .send(Job {
-                        changes,
-                        held,
-                        reply,
-                    })
-                    .map_err(|_| "the thread of the state writer is gone")?;
-                Ok(())
-            }
             StateWriterMessage::ThreadEnded => Err("the thread of the state writer ended".into()),
         }
     }
@@ -381,7 +429,8 @@ mod tests {
             let data = serde_json::json!({ "files": "x".repeat(4000), "nth": nth });
             let kind = EventType::WORKSPACE_SNAPSHOT_TAKEN;
             let event = NewEvent::new(kind, &id, None, at, data);
-            log.commit(&[Change::Append(event)]).unwrap();
+            let changes = [Change::Append(event)];
+            log.commit(&[&changes]).pop().unwrap().unwrap();
             log.close();
             lock.retire();
             let wal = std::fs::metadata(directory.join("stillframe.db-wal"));

@@ -10,7 +10,9 @@ use tokio::sync::oneshot;
 
 use super::artifact_store::{ArtifactStoreActor, ArtifactStoreArguments, ArtifactStoreMessage};
 use super::session_manager::{SessionManagerActor, SessionMessage};
-use super::state_writer::{LogOnDemand, StateWriter, StateWriterActor, StateWriterArguments};
+use super::state_writer::{
+    LogOnDemand, Queue, StateWriter, StateWriterActor, StateWriterArguments,
+};
 use super::workspace::{WorkspaceActor, WorkspaceMessage};
 use super::{OVER, Parts, Reply, STOP_TIMEOUT, spawn};
 use crate::error::Error;
@@ -202,12 +204,14 @@ impl Actor for SupervisorActor {
         myself: ActorRef<Self::Msg>,
         arguments: Self::Arguments,
     ) -> Result<Self::State, ActorProcessingErr> {
+        let queue = Queue::default();
         let writer_arguments = StateWriterArguments {
             log: arguments.log,
             notifier: arguments.notifier.clone(),
+            queue: queue.clone(),
         };
         let writer = spawn(StateWriterActor, writer_arguments, myself.get_cell()).await?;
-        let writer = StateWriter::new(writer, arguments.notifier);
+        let writer = StateWriter::new(writer, queue, arguments.notifier);
         let parts = (arguments.parts)(writer);
         // The start of an engine waits for them.
         let _ = arguments.started.send(parts.clone());

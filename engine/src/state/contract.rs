@@ -31,6 +31,7 @@ macro_rules! state_store_contract {
             events_are_found_by_every_part_of_a_query
             events_since_a_time_are_found_whatever_the_clock_did
             a_batch_with_one_bad_change_leaves_nothing
+            commits_together_are_as_one_after_the_other
             a_run_begins_only_in_an_active_session_and_only_once
             of_two_transitions_from_one_state_exactly_one_succeeds
             what_a_run_ended_with_comes_back
@@ -411,7 +412,6 @@ pub(crate) fn an_event_of_a_host_is_written_once_and_kept_with_all_that_it_says(
         assert!(refused.to_string().contains(sent.id.as_str()), "{refused}");
     }
     assert_eq!(sequences(&*store, &session), [1, 2, 3], "one row");
-    assert_eq!(store.last_position().unwrap(), kept[0].position.max(5));
 }
 
 pub(crate) fn events_are_found_by_every_part_of_a_query(state: &impl TestState) {
@@ -505,6 +505,64 @@ pub(crate) fn a_batch_with_one_bad_change_leaves_nothing(state: &impl TestState)
         assert_eq!(store.run(&"r".parse().unwrap()).unwrap(), None);
         assert_eq!(store.snapshots("w").unwrap(), []);
     }
+}
+
+pub(crate) fn commits_together_are_as_one_after_the_other(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let nowhere: SessionId = "nowhere".parse().unwrap();
+    let append = |session: &SessionId, at| Change::Append(note(session, at, json!({ "at": at })));
+    let twice = NewEvent {
+        source: EventSource::Host,
+        ..note(&session, 1, json!({ "said": 1 }))
+    };
+    let other = NewEvent {
+        data: json!({ "said": 2 }),
+        ..twice.clone()
+    };
+    let batches = [
+        vec![append(&session, 3), run(&session, "r")],
+        // Not half of it.
+        vec![append(&session, 4), append(&nowhere, 4)],
+        vec![append(&session, 5), run(&session, "r")],
+        // What an earlier one did is seen.
+        vec![step("r", RunStatus::Pending, RunStatus::Running, 6)],
+        vec![step("r", RunStatus::Pending, RunStatus::Running, 7)],
+        vec![],
+        vec![Change::Append(twice.clone())],
+        vec![append(&session, 8), Change::Append(other)],
+        vec![Change::Append(twice), append(&session, 9)],
+        vec![Change::Scrub],
+    ];
+    let expected = [
+        Ok(1),
+        Err(ErrorKind::NotFound),
+        Err(ErrorKind::Conflict),
+        Ok(0),
+        Err(ErrorKind::Conflict),
+        Ok(0),
+        Ok(1),
+        Err(ErrorKind::Conflict),
+        Ok(2),
+    ];
+    let all: Vec<&[Change]> = batches.iter().map(|batch| &**batch).collect();
+    let (together, _) = all.split_at(expected.len());
+    let answers = store.commit_each(together);
+    let kinds: Vec<_> = answers
+        .iter()
+        .map(|answer| answer.as_ref().map(Vec::len).map_err(StateError::kind))
+        .collect();
+    assert_eq!(kinds, expected);
+    let kept = state.open().events(&EventQuery::all()).unwrap();
+    let written: Vec<_> = answers.into_iter().flatten().flatten().collect();
+    assert_eq!(kept.len(), 2 + 3, "{kept:?}");
+    assert!(written.iter().all(|event| kept.contains(event)));
+    assert_eq!(sequences(&*store, &session), [1, 2, 3, 4, 5]);
+    let row = store.run(&"r".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(row.status, RunStatus::Running);
+    // One that goes alone goes alone.
+    let answers = store.commit_each(&all[8..]);
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert!(store.commit_each(&[]).is_empty());
 }
 
 pub(crate) fn a_run_begins_only_in_an_active_session_and_only_once(state: &impl TestState) {

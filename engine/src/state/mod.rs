@@ -58,6 +58,10 @@ pub(crate) trait StateStore: Send {
     /// state that it starts from is [`StateError::Conflict`].
     fn commit(&mut self, changes: &[Change]) -> Result<Vec<Event>, StateError>;
 
+    /// As a [`StateStore::commit`] of each, one after the other; but what is durable together is
+    /// waited for once. One that is refused leaves the others as they are.
+    fn commit_each(&mut self, batches: &[&[Change]]) -> Vec<Result<Vec<Event>, StateError>>;
+
     /// Whether anybody else has committed since this was asked last, with another connection.
     fn is_changed_by_others(&mut self) -> Result<bool, StateError>;
 

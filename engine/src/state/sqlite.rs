@@ -47,7 +47,10 @@ use crate::state::{RunFilter, SnapshotFilter, StateStore};
 use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;
 use effects::{SELECT_COMMIT, SELECT_EFFECT, read_commit, read_effect};
-use events::{SELECT_EVENT_TIME, find_event, read_event, select_events, types_of};
+use events::{
+    Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, find_event, read_event, select_events,
+    types_of,
+};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -107,6 +110,21 @@ impl StateStore for SqliteStore {
             self.compact()?;
         }
         Ok(events)
+    }
+
+    fn commit_each(&mut self, batches: &[&[Change]]) -> Vec<Result<Vec<Event>, StateError>> {
+        let is_alone = |change: &Change| matches!(change, Change::Scrub | Change::Compact);
+        let together = match batches {
+            [] | [_] => None,
+            several if several.iter().copied().flatten().any(is_alone) => None,
+            // Mostly none is refused, and to be able to undo one of them costs each.
+            several => match self.apply_together(several) {
+                Ok(answers) => Some(answers.into_iter().map(Ok).collect()),
+                Err(_) => self.apply_each(several).ok(),
+            },
+        };
+        // Whatever kept them from being written together, each hears of its own error.
+        together.unwrap_or_else(|| batches.iter().map(|batch| self.commit(batch)).collect())
     }
 
     fn is_changed_by_others(&mut self) -> Result<bool, StateError> {
@@ -403,9 +421,7 @@ impl StateStore for SqliteStore {
     }
 
     fn last_position(&self) -> Result<u64, StateError> {
-        // The last that was given, whether or not its event is still there.
-        let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'";
-        self.count(sql, ())
+        self.count(SELECT_LAST_POSITION, ())
     }
 
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError> {
@@ -601,12 +617,64 @@ impl SqliteStore {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut events = Vec::new();
+        let mut appended = Appended::default();
         for change in changes {
-            apply(&transaction, change, &mut events)?;
+            apply(&transaction, change, &mut appended)?;
         }
         transaction.commit()?;
-        Ok(events)
+        Ok(appended.events)
+    }
+
+    /// Applies batches as parts of one transaction. `Err`: nothing was written, since one of them is
+    /// refused, or could not be written.
+    fn apply_together(&mut self, batches: &[&[Change]]) -> Result<Vec<Vec<Event>>, StateError> {
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut appended = Appended::default();
+        let mut answers = Vec::with_capacity(batches.len());
+        for changes in batches {
+            for change in *changes {
+                apply(&transaction, change, &mut appended)?;
+            }
+            answers.push(appended.take());
+        }
+        transaction.commit()?;
+        Ok(answers)
+    }
+
+    /// As [`SqliteStore::apply_together`], of which those that are refused are undone. `Err`:
+    /// nothing was written.
+    fn apply_each(
+        &mut self,
+        batches: &[&[Change]],
+    ) -> Result<Vec<Result<Vec<Event>, StateError>>, StateError> {
+        let mut transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut appended = Appended::default();
+        let mut answers = Vec::with_capacity(batches.len());
+        for changes in batches {
+            let part = transaction.savepoint()?;
+            let applied = changes
+                .iter()
+                .try_for_each(|change| apply(&part, change, &mut appended));
+            answers.push(match applied {
+                Ok(()) => {
+                    part.commit()?;
+                    Ok(appended.take())
+                }
+                // SQLite gave up the whole transaction. What follows would be one of its own.
+                Err(e) if part.is_autocommit() => return Err(e),
+                Err(e) => {
+                    part.finish()?;
+                    appended.undone();
+                    Err(e)
+                }
+            });
+        }
+        transaction.commit()?;
+        Ok(answers)
     }
 
     /// Does something whose commit SQLite does not sync. What is folded into the database is synced

@@ -1,7 +1,7 @@
 //! Rows of artifacts.
 
 use jiff::Timestamp;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 
 use super::values::{count, id, json, nanoseconds, parse, time};
 use crate::id::RunId;
@@ -11,7 +11,7 @@ use crate::state::row_sum::damaged;
 
 /// Deletes the artifact under a key; says how many that were.
 pub(super) fn delete_artifact(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     key: &str,
     at: Timestamp,
 ) -> Result<usize, StateError> {
@@ -23,7 +23,7 @@ pub(super) fn delete_artifact(
 
 /// Puts an artifact on record; one under the same key is deleted.
 pub(super) fn register_artifact(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     artifact: &ArtifactRecord,
 ) -> Result<(), StateError> {
     delete_artifact(transaction, &artifact.key, artifact.created_at)?;
@@ -50,7 +50,7 @@ pub(super) fn register_artifact(
 
 /// Deletes an artifact; fails where there is none.
 pub(super) fn remove_artifact(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     key: &str,
     at: Timestamp,
 ) -> Result<(), StateError> {

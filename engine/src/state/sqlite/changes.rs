@@ -1,10 +1,10 @@
 //! Every change of the state, as statements of one transaction.
 
-use rusqlite::Transaction;
+use rusqlite::Connection;
 
 use super::artifacts::{register_artifact, remove_artifact};
 use super::effects::{put_effect, record_commit};
-use super::events::append;
+use super::events::Appended;
 use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
 use super::pins::{pin, unpin};
 use super::questions::put_question;
@@ -14,15 +14,14 @@ use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollba
 use super::sessions::{create_session, move_session};
 use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
 use super::steps::{put_phase, put_step, put_task, set_step_commit};
-use crate::events::event::Event;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 
-/// Writes one change as part of `transaction`; an event that it appends goes to `events`.
+/// Writes one change as part of `transaction`; an event that it appends goes to `appended`.
 pub(super) fn apply(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     change: &Change,
-    events: &mut Vec<Event>,
+    appended: &mut Appended,
 ) -> Result<(), StateError> {
     match change {
         Change::CreateSession { id, at } => create_session(transaction, id, *at),
@@ -51,11 +50,11 @@ pub(super) fn apply(
             epoch,
             free,
             withdrawal,
-        } => requeue(transaction, run_id, *epoch, free, withdrawal, events),
+        } => requeue(transaction, run_id, *epoch, free, withdrawal, appended),
         Change::WithdrawQueued {
             session_id,
             withdrawal,
-        } => withdraw_all(transaction, session_id, withdrawal, events),
+        } => withdraw_all(transaction, session_id, withdrawal, appended),
         Change::MoveRun {
             id,
             from,
@@ -90,10 +89,7 @@ pub(super) fn apply(
             step_id,
             commit,
         } => set_step_commit(transaction, run_id, step_id, commit),
-        Change::Append(event) => {
-            events.push(append(transaction, event)?);
-            Ok(())
-        }
+        Change::Append(event) => appended.append(transaction, event),
         Change::AddSnapshot(row) => add_snapshot(transaction, row),
         Change::ForgetSnapshots(ids) => forget_snapshots(transaction, ids),
         Change::PinSnapshot { row, at } => pin(transaction, row, *at),

@@ -1,6 +1,6 @@
 //! Rows of effects, and of the resulting commits.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 use stillframe_backends::Signature;
 
 use super::values::{count, id, json, nanoseconds, optional_time, parse, time, word};
@@ -11,7 +11,7 @@ use crate::state::row_sum::damaged;
 
 /// Writes an effect that is new, or is in the status that was seen.
 pub(super) fn put_effect(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     from: Option<EffectStatus>,
     row: &EffectRow,
 ) -> Result<(), StateError> {
@@ -52,7 +52,7 @@ pub(super) fn put_effect(
 
 /// Writes a commit down; one that is known keeps its owner.
 pub(super) fn record_commit(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     commit: &CommitRecord,
 ) -> Result<(), StateError> {
     transaction.execute(

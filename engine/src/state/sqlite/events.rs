@@ -1,72 +1,211 @@
 //! Rows of events.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use std::collections::HashMap;
+
+use rusqlite::{Connection, Row, params};
 
 use super::values::{all_of, id, json, nanoseconds, parse, time, word};
 use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventSource, EventType};
 use crate::events::query::EventQuery;
-use crate::id::{EventId, RunId};
+use crate::id::{EventId, RunId, SessionId};
 use crate::state::change::NewEvent;
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
 
-/// Appends an event at the next place of its session; the stored one, if its id is there already.
-pub(super) fn append(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Event, StateError> {
-    if let Some(stored) = find_event(transaction, &event.id)? {
-        return match event.source == EventSource::Engine || event.is_told_by(&stored) {
-            true => Ok(stored),
-            false => Err(StateError::OtherEvent(event.id.clone())),
-        };
+/// The events that one transaction appends.
+#[derive(Default)]
+pub(super) struct Appended {
+    pub(super) events: Vec<Event>,
+    /// What is read once: only one transaction writes at a time.
+    sessions: HashMap<SessionId, Place>,
+    all: Option<Place>,
+}
+
+/// Where the events of a session, or those of all, end.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The last number in the session; of all, the last position.
+    last: i64,
+    /// The latest time in `event_times`; `None`: it has none.
+    latest: Option<i64>,
+}
+
+impl Place {
+    /// Of a session.
+    fn of(connection: &Connection, id: &SessionId) -> Result<Self, StateError> {
+        Ok(Self {
+            last: last_sequence(connection, id)?,
+            latest: latest(connection, id.as_str())?,
+        })
     }
-    let sequence: Option<i64> = transaction
-        .query_row(
-            "UPDATE sessions SET last_sequence = last_sequence + 1 WHERE id = ?1
-             RETURNING last_sequence",
-            params![event.session_id.as_str()],
-            |row| row.get(0),
-        )
-        .optional()?;
-    let Some(sequence) = sequence else {
-        let what = format!("session {}", event.session_id);
+
+    /// Of all sessions.
+    fn of_all(connection: &Connection) -> Result<Self, StateError> {
+        let mut statement = connection.prepare_cached(SELECT_LAST_POSITION)?;
+        Ok(Self {
+            last: statement.query_row((), |row| row.get(0))?,
+            latest: latest(connection, ALL)?,
+        })
+    }
+
+    /// Whether an event of this time needs a row in `event_times`: there is one for each second
+    /// that the latest time moves on by.
+    fn is_time_due(&self, at: i64) -> bool {
+        self.latest
+            .is_none_or(|latest| latest <= at.saturating_sub(1_000_000_000))
+    }
+}
+
+/// The name of all sessions in `event_times`.
+const ALL: &str = "";
+
+impl Appended {
+    /// Takes what was appended since this was asked last.
+    pub(super) fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// What was appended since this was asked last was undone.
+    pub(super) fn undone(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Appends an event at the next place of its session; the stored one, if its id is there
+    /// already.
+    pub(super) fn append(
+        &mut self,
+        connection: &Connection,
+        event: &NewEvent,
+    ) -> Result<(), StateError> {
+        let all = match &mut self.all {
+            Some(all) => all,
+            none => none.insert(Place::of_all(connection)?),
+        };
+        if !self.sessions.contains_key(&event.session_id) {
+            let place = Place::of(connection, &event.session_id)?;
+            self.sessions.insert(event.session_id.clone(), place);
+        }
+        let place = self.sessions.get_mut(&event.session_id);
+        let session = place.expect("it was put there");
+        let (sequence, position) = (session.last + 1, all.last + 1);
+        if !insert(connection, event, sequence, position)? {
+            self.events.push(stored(connection, event)?);
+            return Ok(());
+        }
+        let at = nanoseconds(event.at);
+        for (place, last, name) in [
+            (session, sequence, event.session_id.as_str()),
+            (all, position, ALL),
+        ] {
+            place.last = last;
+            if place.is_time_due(at) {
+                insert_time(connection, name, at, position)?;
+                place.latest = Some(at);
+            }
+        }
+        self.events.push(Event {
+            id: event.id.clone(),
+            position: position.unsigned_abs(),
+            event_type: event.event_type.clone(),
+            timestamp: event.at,
+            session_id: event.session_id.clone(),
+            run_id: event.run_id.clone(),
+            sequence: sequence.unsigned_abs(),
+            schema_version: EVENT_SCHEMA_VERSION,
+            source: event.source,
+            provider: event.provider.clone(),
+            correlation_id: event.correlation_id.clone(),
+            metadata: event.metadata.clone(),
+            data: event.data.clone(),
+            data_ref: event.data_ref.clone(),
+        });
+        Ok(())
+    }
+}
+
+/// The number of the last event that a session was given.
+fn last_sequence(connection: &Connection, id: &SessionId) -> Result<i64, StateError> {
+    let mut statement = connection.prepare_cached(concat!(
+        "SELECT id, max(last_sequence, coalesce(
+                    (SELECT max(sequence) FROM events WHERE session_id = ?1), 0)), ",
+        damaged!(sessions),
+        " FROM sessions WHERE id = ?1"
+    ))?;
+    let mut rows = statement.query(params![id.as_str()])?;
+    let Some(row) = rows.next()? else {
+        let what = format!("session {id}");
         return Err(StateError::NotFound { what });
     };
-    transaction
+    row_sum::check(row)?;
+    Ok(row.get(1)?)
+}
+
+/// The latest time in `event_times`, of a session or of all.
+fn latest(connection: &Connection, name: &str) -> Result<Option<i64>, StateError> {
+    let mut statement =
+        connection.prepare_cached("SELECT max(latest) FROM event_times WHERE session_id = ?1")?;
+    Ok(statement.query_row(params![name], |row| row.get(0))?)
+}
+
+/// Writes that the events at this position and before it are of this time or earlier.
+fn insert_time(
+    connection: &Connection,
+    name: &str,
+    at: i64,
+    position: i64,
+) -> Result<(), StateError> {
+    connection
         .prepare_cached(
-            "INSERT INTO events (id, session_id, sequence, run_id, type, timestamp, schema_version,
-                                 source, provider, correlation_id, metadata, data, data_ref)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            "INSERT INTO event_times (session_id, latest, position, row_sum)
+             VALUES (?1, ?2, ?3, row_sum('event_times', ?1, ?2, ?3))",
         )?
-        .execute(params![
-            event.id.as_str(),
-            event.session_id.as_str(),
-            sequence,
-            event.run_id.as_ref().map(RunId::as_str),
-            event.event_type.as_str(),
-            nanoseconds(event.at),
-            EVENT_SCHEMA_VERSION,
-            event.source.as_str(),
-            event.provider,
-            event.correlation_id,
-            (!event.metadata.is_empty()).then(|| json(&event.metadata)),
-            json(&event.data),
-            event.data_ref,
-        ])?;
-    Ok(Event {
-        id: event.id.clone(),
-        position: transaction.last_insert_rowid().unsigned_abs(),
-        event_type: event.event_type.clone(),
-        timestamp: event.at,
-        session_id: event.session_id.clone(),
-        run_id: event.run_id.clone(),
-        sequence: sequence.unsigned_abs(),
-        schema_version: EVENT_SCHEMA_VERSION,
-        source: event.source,
-        provider: event.provider.clone(),
-        correlation_id: event.correlation_id.clone(),
-        metadata: event.metadata.clone(),
-        data: event.data.clone(),
-        data_ref: event.data_ref.clone(),
-    })
+        .execute(params![name, at, position])?;
+    Ok(())
+}
+
+/// Writes a row with its sum; `false`: there is an event of its id.
+fn insert(
+    connection: &Connection,
+    event: &NewEvent,
+    sequence: i64,
+    position: i64,
+) -> Result<bool, StateError> {
+    let mut statement = connection.prepare_cached(
+        "INSERT INTO events (position, id, session_id, sequence, run_id, type, timestamp,
+                             schema_version, data, source, provider, correlation_id, metadata,
+                             data_ref, row_sum)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+                 row_sum('events', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14))
+         ON CONFLICT (id) DO NOTHING",
+    )?;
+    let rows = statement.execute(params![
+        position,
+        event.id.as_str(),
+        event.session_id.as_str(),
+        sequence,
+        event.run_id.as_ref().map(RunId::as_str),
+        event.event_type.as_str(),
+        nanoseconds(event.at),
+        EVENT_SCHEMA_VERSION,
+        json(&event.data),
+        event.source.as_str(),
+        event.provider,
+        event.correlation_id,
+        (!event.metadata.is_empty()).then(|| json(&event.metadata)),
+        event.data_ref,
+    ])?;
+    Ok(rows == 1)
+}
+
+/// The event that has the id of this one.
+fn stored(connection: &Connection, event: &NewEvent) -> Result<Event, StateError> {
+    let stored = find_event(connection, &event.id)?;
+    match stored {
+        Some(stored) if event.source == EventSource::Engine || event.is_told_by(&stored) => {
+            Ok(stored)
+        }
+        _ => Err(StateError::OtherEvent(event.id.clone())),
+    }
 }
 
 /// The event with this id.
@@ -82,6 +221,10 @@ pub(super) fn find_event(
     row_sum::check(row)?;
     read_event(row).map(Some)
 }
+
+/// The last position that was given, whether or not its event is still there.
+pub(super) const SELECT_LAST_POSITION: &str =
+    "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'";
 
 /// The last position that is known to have only earlier events before it, of a session or, with no
 /// name, of all.

@@ -1,7 +1,7 @@
 //! Rows of leases: which engine works on a run, and until when.
 
 use jiff::Timestamp;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 use stillframe_backends::SnapshotId;
 
 use super::values::{count, id, nanoseconds, optional_time, time};
@@ -13,7 +13,7 @@ use crate::state::row_sum::damaged;
 
 /// The first lease of a run.
 pub(super) fn insert_lease(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     lease: &Lease,
 ) -> Result<(), StateError> {
@@ -34,7 +34,7 @@ pub(super) fn insert_lease(
 
 /// Takes a run over from the lease that was seen; `after` is where its next owner captures.
 pub(super) fn claim_lease(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     from: Option<&Lease>,
     lease: &Lease,
@@ -92,7 +92,7 @@ pub(super) fn claim_lease(
 
 /// Fails unless the run is under way, and still held under this epoch.
 pub(super) fn fence(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     epoch: u64,
 ) -> Result<(), StateError> {
@@ -122,7 +122,7 @@ pub(super) fn fence(
 
 /// Fails if somebody has asked the run to stop.
 pub(super) fn refuse_if_cancelled(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
 ) -> Result<(), StateError> {
     let is_unwanted: bool = transaction.query_row(
@@ -143,7 +143,7 @@ pub(super) fn refuse_if_cancelled(
 
 /// Puts off when a lease expires.
 pub(super) fn renew_lease(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     epoch: u64,
     expires: &Moment,
@@ -168,7 +168,7 @@ pub(super) fn renew_lease(
 
 /// Asks a run that is under way to stop.
 pub(super) fn request_cancel(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     at: Timestamp,
 ) -> Result<(), StateError> {

@@ -1,12 +1,12 @@
 //! Why a transition found no row.
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::state::error::StateError;
 
 /// Why a transition found no row: it is elsewhere, or not there.
 pub(super) fn lost(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     table: &'static str,
     noun: &str,
     id: &str,

@@ -43,6 +43,9 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
 /// Two numbers.
 const MAX_NOTE_BYTES: u64 = 128;
 
+/// How many statements are kept prepared: more than one run and its steps need in turns.
+const MAX_PREPARED: usize = 128;
+
 /// How long a statement waits for another process before it is busy.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(5_000);
 
@@ -272,6 +275,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StateError> {
             | OpenFlags::SQLITE_OPEN_NOFOLLOW,
     )?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
     row_sum::register(&connection)?;
     // What is in the log is as durable as what is in the database, and to fold it in takes syncs.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

@@ -1,7 +1,7 @@
 //! Rows of snapshots that are pinned.
 
 use jiff::Timestamp;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 use stillframe_backends::SnapshotId;
 
 use super::values::{id, nanoseconds};
@@ -10,11 +10,7 @@ use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Pins a snapshot; one that is stays as it is.
-pub(super) fn pin(
-    transaction: &Transaction<'_>,
-    row: &PinRow,
-    at: Timestamp,
-) -> Result<(), StateError> {
+pub(super) fn pin(transaction: &Connection, row: &PinRow, at: Timestamp) -> Result<(), StateError> {
     transaction.execute(
         "INSERT INTO pins (snapshot_id, workspace_id, pinned_at) VALUES (?1, ?2, ?3)
          ON CONFLICT (snapshot_id) DO NOTHING",
@@ -24,7 +20,7 @@ pub(super) fn pin(
 }
 
 /// Lets go of the pin of a snapshot, if it has one.
-pub(super) fn unpin(transaction: &Transaction<'_>, id: &SnapshotId) -> Result<(), StateError> {
+pub(super) fn unpin(transaction: &Connection, id: &SnapshotId) -> Result<(), StateError> {
     transaction.execute(
         "DELETE FROM pins WHERE snapshot_id = ?1",
         params![id.as_str()],

@@ -1,6 +1,6 @@
 //! Rows of questions.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 
 use super::effects::elsewhere;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
@@ -12,7 +12,7 @@ use crate::state::row_sum::damaged;
 
 /// Writes a question that is new, or is in the status that was seen.
 pub(super) fn put_question(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     from: Option<QuestionStatus>,
     row: &QuestionRow,
 ) -> Result<(), StateError> {

@@ -1,13 +1,13 @@
 //! Rows of the queue: runs that were submitted.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 
-use super::events::append;
+use super::events::Appended;
 use super::leases::claim_lease;
 use super::lost::lost;
 use super::runs::move_run;
 use super::values::{count, id, json, nanoseconds, parse, word};
-use crate::events::event::{Event, EventType};
+use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::records::lease::Lease;
 use crate::records::queue::{Priority, QueueRow, QueueState};
@@ -18,7 +18,7 @@ use crate::state::row_sum::damaged;
 
 /// Puts a run into the queue whose row was made before in the same transaction.
 pub(super) fn enqueue(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     row: &QueueRow,
     max_queued: u64,
 ) -> Result<(), StateError> {
@@ -49,7 +49,7 @@ pub(super) fn enqueue(
 /// Takes the first run that waits in its session, of its priority, if the session takes runs and
 /// fewer than `max_in_session` of it are under way.
 pub(super) fn claim_queued(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     (from, lease): (Option<&Lease>, &Lease),
     max_in_session: u64,
@@ -84,12 +84,12 @@ pub(super) fn claim_queued(
 /// Puts a run back whose work has not begun, held under `epoch`; if its session has ended
 /// meanwhile, it is cancelled. Fails if somebody has asked for its end.
 pub(super) fn requeue(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     epoch: u64,
     free: &Lease,
     withdrawal: &Withdrawal,
-    events: &mut Vec<Event>,
+    appended: &mut Appended,
 ) -> Result<(), StateError> {
     let freed = transaction.execute(
         "UPDATE leases SET owner = ?1, epoch = ?2, boot_id = ?3, expires_at = ?4, heartbeat_at = ?5
@@ -123,17 +123,17 @@ pub(super) fn requeue(
         |row| row.get(0),
     )?;
     match of_ended {
-        Some(session_id) => withdraw(transaction, &id(session_id)?, run_id, withdrawal, events),
+        Some(session_id) => withdraw(transaction, &id(session_id)?, run_id, withdrawal, appended),
         None => Ok(()),
     }
 }
 
 /// Cancels every run of a session that waits.
 pub(super) fn withdraw_all(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     session_id: &SessionId,
     withdrawal: &Withdrawal,
-    events: &mut Vec<Event>,
+    appended: &mut Appended,
 ) -> Result<(), StateError> {
     let mut find = transaction.prepare_cached(
         "SELECT run_id FROM queue WHERE session_id = ?1 AND state = 'waiting' ORDER BY position",
@@ -141,17 +141,17 @@ pub(super) fn withdraw_all(
     let found = find.query_map(params![session_id.as_str()], |row| row.get::<_, String>(0))?;
     let waiting: Vec<String> = found.collect::<Result<_, _>>()?;
     for run_id in waiting {
-        withdraw(transaction, session_id, &id(run_id)?, withdrawal, events)?;
+        withdraw(transaction, session_id, &id(run_id)?, withdrawal, appended)?;
     }
     Ok(())
 }
 
 fn withdraw(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     session_id: &SessionId,
     run_id: &RunId,
     withdrawal: &Withdrawal,
-    events: &mut Vec<Event>,
+    appended: &mut Appended,
 ) -> Result<(), StateError> {
     let (pending, cancelled) = (RunStatus::Pending, RunStatus::Cancelled);
     let ending = Some(&withdrawal.ending);
@@ -170,13 +170,13 @@ fn withdraw(
         withdrawal.at,
         &withdrawal.said,
     );
-    events.push(append(transaction, &event)?);
+    appended.append(transaction, &event)?;
     Ok(())
 }
 
 /// Follows a run that has moved, if it was submitted.
 pub(super) fn moved(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     to: RunStatus,
 ) -> Result<(), StateError> {
@@ -189,7 +189,7 @@ pub(super) fn moved(
 
 /// Sets the state of a row; one that has it already, or is not there, is no error.
 fn set_state(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     state: QueueState,
 ) -> Result<(), StateError> {

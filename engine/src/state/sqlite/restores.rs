@@ -1,6 +1,6 @@
 //! Rows of restores.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 use stillframe_backends::SnapshotId;
 
 use super::values::{id, json, nanoseconds, parse, time, word};
@@ -11,10 +11,7 @@ use crate::state::row_sum::damaged;
 
 /// Writes down that a restore begins; what one of this workspace left behind without an outcome
 /// goes.
-pub(super) fn begin_restore(
-    transaction: &Transaction<'_>,
-    row: &RestoreRow,
-) -> Result<(), StateError> {
+pub(super) fn begin_restore(transaction: &Connection, row: &RestoreRow) -> Result<(), StateError> {
     transaction.execute(
         "DELETE FROM restores WHERE workspace_id = ?1 AND outcome IS NULL",
         params![row.workspace_id],
@@ -39,10 +36,7 @@ pub(super) fn begin_restore(
 }
 
 /// Takes a restore off the record.
-pub(super) fn end_restore(
-    transaction: &Transaction<'_>,
-    guard: &SnapshotId,
-) -> Result<(), StateError> {
+pub(super) fn end_restore(transaction: &Connection, guard: &SnapshotId) -> Result<(), StateError> {
     transaction.execute(
         "DELETE FROM restores WHERE guard = ?1",
         params![guard.as_str()],

@@ -4,7 +4,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
 use super::leases::insert_lease;
@@ -20,7 +20,7 @@ use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
 /// Makes a run that is pending, with its lease; its session has to be active.
-pub(super) fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<(), StateError> {
+pub(super) fn create_run(transaction: &Connection, run: &NewRun) -> Result<(), StateError> {
     let exists: bool = transaction.query_row(
         "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)",
         params![run.id.as_str()],
@@ -63,7 +63,7 @@ pub(super) fn create_run(transaction: &Transaction<'_>, run: &NewRun) -> Result<
 
 /// Moves a run by compare-and-swap; with what it ended with, if it has ended.
 pub(super) fn move_run(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     id: &RunId,
     from: RunStatus,
     to: RunStatus,
@@ -96,7 +96,7 @@ pub(super) fn move_run(
 
 /// Replaces what a host has said of a run.
 pub(super) fn set_metadata(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     metadata: &Value,
 ) -> Result<(), StateError> {
@@ -109,7 +109,7 @@ pub(super) fn set_metadata(
 
 /// Puts a rollback that was finished later into the record of its run.
 pub(super) fn set_rollback(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     rollback: &RestoreDocument,
 ) -> Result<(), StateError> {
@@ -128,7 +128,7 @@ pub(super) fn set_rollback(
 
 /// Takes patches out of the records of runs: of these runs, and those kept under these keys.
 pub(super) fn remove_patches(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     runs: &[RunId],
     artifacts: &[String],
 ) -> Result<(), StateError> {

@@ -1,7 +1,7 @@
 //! Rows of sessions.
 
 use jiff::Timestamp;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 
 use super::lost::lost;
 use super::values::{count, id, nanoseconds, time, word};
@@ -12,7 +12,7 @@ use crate::state::row_sum::damaged;
 
 /// Makes a session that is pending; one that is there stays as it is.
 pub(super) fn create_session(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     id: &SessionId,
     at: Timestamp,
 ) -> Result<(), StateError> {
@@ -26,7 +26,7 @@ pub(super) fn create_session(
 
 /// Moves a session by compare-and-swap.
 pub(super) fn move_session(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     id: &SessionId,
     from: SessionStatus,
     version: u64,

@@ -1,6 +1,6 @@
 //! Rows of snapshots, and of the operations between two of them.
 
-use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stillframe_backends::{Snapshot, SnapshotId};
 
 use super::packed::{pack, unpack};
@@ -13,7 +13,7 @@ use crate::state::row_sum::damaged;
 
 /// Deals the places of these snapshots out anew, in the order of `ids`.
 pub(super) fn order_snapshots(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     ids: &[SnapshotId],
 ) -> Result<(), StateError> {
     let mut places = Vec::with_capacity(ids.len());
@@ -50,10 +50,7 @@ pub(super) fn order_snapshots(
 const SHARED_FROM: usize = 1024;
 
 /// Adds a snapshot; one that is there gets the owners that it does not have.
-pub(super) fn add_snapshot(
-    transaction: &Transaction<'_>,
-    row: &SnapshotRow,
-) -> Result<(), StateError> {
+pub(super) fn add_snapshot(transaction: &Connection, row: &SnapshotRow) -> Result<(), StateError> {
     let mut document = row.snapshot.clone();
     let omissions = std::mem::take(&mut document.omissions);
     let text = json(&omissions);
@@ -87,7 +84,7 @@ pub(super) fn add_snapshot(
 
 /// Keeps what was left out, once for all that left out the same; answers with the digest of `text`,
 /// which says it.
-fn share(transaction: &Transaction<'_>, text: &str) -> Result<Vec<u8>, StateError> {
+fn share(transaction: &Connection, text: &str) -> Result<Vec<u8>, StateError> {
     let digest = blake3::hash(text.as_bytes()).as_bytes().to_vec();
     let is_there = transaction
         .prepare_cached("SELECT 1 FROM omissions WHERE digest = ?1")?
@@ -102,7 +99,7 @@ fn share(transaction: &Transaction<'_>, text: &str) -> Result<Vec<u8>, StateErro
 }
 
 /// Removes lists of omissions that no snapshot needs any more.
-fn drop_unshared(transaction: &Transaction<'_>, digests: &[Vec<u8>]) -> Result<(), StateError> {
+fn drop_unshared(transaction: &Connection, digests: &[Vec<u8>]) -> Result<(), StateError> {
     let mut remove = transaction.prepare_cached(
         "DELETE FROM omissions
           WHERE digest = ?1 AND NOT EXISTS (SELECT 1 FROM snapshots WHERE omissions = ?1)",
@@ -115,7 +112,7 @@ fn drop_unshared(transaction: &Transaction<'_>, digests: &[Vec<u8>]) -> Result<(
 
 /// Takes snapshots off the record.
 pub(super) fn forget_snapshots(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     ids: &[SnapshotId],
 ) -> Result<(), StateError> {
     let mut statement =
@@ -134,7 +131,7 @@ pub(super) fn forget_snapshots(
 
 /// Adds an operation that can be undone.
 pub(super) fn add_operation(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     row: &OperationRow,
 ) -> Result<(), StateError> {
     transaction.execute(

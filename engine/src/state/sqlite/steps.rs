@@ -1,6 +1,6 @@
 //! Rows of phases, of their steps, and of the tasks of these.
 
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 use stillframe_backends::SnapshotId;
 
 use super::effects::elsewhere;
@@ -15,7 +15,7 @@ use crate::state::row_sum::damaged;
 
 /// Writes a phase that is new, or is in the status that was seen.
 pub(super) fn put_phase(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     from: Option<StepStatus>,
     row: &PhaseRow,
@@ -53,7 +53,7 @@ pub(super) fn put_phase(
 
 /// Writes a step that is new, or is in the status that was seen.
 pub(super) fn put_step(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     from: Option<StepStatus>,
     row: &StepRow,
@@ -108,7 +108,7 @@ pub(super) fn put_step(
 }
 
 /// Writes a task; another attempt takes the row over.
-pub(super) fn put_task(transaction: &Transaction<'_>, row: &TaskRow) -> Result<(), StateError> {
+pub(super) fn put_task(transaction: &Connection, row: &TaskRow) -> Result<(), StateError> {
     let written = transaction.execute(
         "INSERT INTO tasks (run_id, step_id, name, attempt, status, error, started_at, completed_at,
              duration_ms)
@@ -141,7 +141,7 @@ pub(super) fn put_task(transaction: &Transaction<'_>, row: &TaskRow) -> Result<(
 
 /// Writes down the commit that a step has made.
 pub(super) fn set_step_commit(
-    transaction: &Transaction<'_>,
+    transaction: &Connection,
     run_id: &RunId,
     step_id: &StepId,
     commit: &str,

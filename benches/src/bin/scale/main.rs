@@ -18,11 +18,15 @@
 //!   session's numbers without a gap, and the readers have to have seen the same: else the program
 //!   fails. In turns with that, what bare SQLite commits on the same file system, one row each,
 //!   synced as ours are.
+//! - `write` and `replay`: how fast events are written, one by one, by 40 at once and as batches, and
+//!   how fast the whole log is read; in turns with bare SQLite, with the same rows.
 
 #![expect(
     clippy::disallowed_methods,
     reason = "the parts are processes of their own"
 )]
+
+mod emitting;
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -91,6 +95,8 @@ fn main() -> Answer<()> {
         Some("--pages") => in_runtime(pages(place()?)),
         Some("--idle") => in_runtime(idle(place()?)),
         Some("--work") => in_runtime(work(place()?)),
+        Some("--write") => in_runtime(emitting::write(place()?)),
+        Some("--replay") => in_runtime(emitting::replay(place()?)),
         _ => all(&first, number(0, RUNS)?, number(1, EVENTS)?),
     }
 }
@@ -129,20 +135,29 @@ fn parts(dir: &Path, runs: usize, events: usize) -> Answer<()> {
     println!("|---|--:|--:|");
     copy(&built, &state)?;
     rustix::fs::sync();
-    let mut starts = Vec::new();
+    let small = dir.join("small");
+    part("--build", &small, &[4, 10])?;
+    let (mut starts, mut of_small) = (Vec::new(), Vec::new());
     for _ in 0..STARTS {
-        let micros: u64 = part("--start", &state, &[])?.trim().parse()?;
-        starts.push(Duration::from_micros(micros));
+        for (state, times) in [(&state, &mut starts), (&small, &mut of_small)] {
+            let micros: u64 = part("--start", state, &[])?.trim().parse()?;
+            times.push(Duration::from_micros(micros));
+        }
     }
-    let asked = "2 s";
     row(
         &format!("opening, {runs} runs, {events} events"),
         &mut starts,
-        asked,
+        "2 s",
+    );
+    println!(
+        "| the same, in times of opening with 4 runs | {} | 1.5 |",
+        in_shares_of(&mut starts, &mut of_small)
     );
     print!("{}", part("--pages", &state, &[])?);
     print!("{}", part("--idle", &state, &[])?);
     print!("{}", part("--work", dir, &[])?);
+    print!("{}", part("--write", dir, &[])?);
+    print!("{}", part("--replay", &state, &[])?);
     Ok(())
 }
 
@@ -173,6 +188,18 @@ fn copy(from: &Path, to: &Path) -> Answer<()> {
         }
     }
     Ok(())
+}
+
+/// The median of one in medians of the other.
+fn in_shares_of(these: &mut [Duration], those: &mut [Duration]) -> String {
+    these.sort();
+    those.sort();
+    let middle = |times: &[Duration]| {
+        times
+            .get(times.len() / 2)
+            .map_or(0.0, Duration::as_secs_f64)
+    };
+    format!("{:.2}", middle(these) / middle(those))
 }
 
 /// Prints a row of the table: the median, and the longest.
