@@ -290,6 +290,23 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
         follow: bool,
     },
 
+    /// Print what was said and done in a run or a session: messages, tools, questions, usage.
+    ///
+    /// With --json, one document for each line.
+    #[command(after_help = "\
+Examples:
+  stillframe transcript run_59a4
+  stillframe transcript ticket-42 --json
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    Transcript {
+        /// A run, by its id or the beginning of it, or a session, by its id.
+        id: OsString,
+        /// Only what comes after this position of the log, which each document names.
+        #[arg(long, value_name = "POSITION", value_parser = number)]
+        from: Option<u64>,
+    },
+
     /// List, read or remove artifacts, such as large patches of runs.
     #[command(arg_required_else_help = true)]
     Artifact {

@@ -99,6 +99,8 @@ pub(crate) enum Request {
     Follow(String),
     /// Whether a path is captured.
     Why(WorkspaceOptions, RelPath, Option<String>),
+    /// Print what was said in a run or a session, after this position of the log.
+    Transcript { id: String, from: Option<u64> },
     /// Print events.
     Events(EventsOf),
     /// Print events, and go on with those to come.
@@ -333,6 +335,10 @@ impl Request {
                     true => Self::FollowEvents(asked),
                 }
             }
+            Command::Transcript { id, from } => Self::Transcript {
+                id: id.to_string_lossy().into_owned(),
+                from,
+            },
             Command::Artifact { command } => match command {
                 ArtifactCommand::List => Self::Artifacts,
                 ArtifactCommand::Get { key } => Self::GetArtifact(key),
@@ -407,6 +413,7 @@ impl Request {
                     | Self::ListFiles(..)
                     | Self::WriteAbove(_)
                     | Self::Events(_)
+                    | Self::Transcript { .. }
                     | Self::Artifacts
                     | Self::GetArtifact(_)
                     | Self::Questions(_)
@@ -497,6 +504,7 @@ impl Request {
             | Self::Answer { .. }
             | Self::Events(_)
             | Self::FollowEvents(_)
+            | Self::Transcript { .. }
             | Self::Artifacts
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)

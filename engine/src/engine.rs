@@ -5,6 +5,7 @@ mod events;
 pub(crate) mod options;
 pub(crate) mod question_sweep;
 mod records;
+pub(crate) mod transcript;
 mod upkeep;
 
 use std::fmt;

@@ -79,6 +79,7 @@ mod copying;
 
 pub use engine::Engine;
 pub use engine::options::{EngineOptions, Resumer};
+pub use engine::transcript::Transcript;
 pub use error::{Error, ErrorDocument};
 pub use events::event::Event;
 pub use events::query::Cursor;
@@ -115,6 +116,7 @@ pub mod steps {
     pub use crate::step::adapter::BoxAdapter;
     pub use crate::step::adapter_error::Ending;
     pub use crate::step::commit::CommitOptions;
+    pub use crate::step::message_stream::MessageStream;
     pub use crate::step::options::{Rerun, RetryPolicy, StepOptions};
     pub use crate::step::phase::{Phase, StepContext};
     pub use crate::step::plan::{PlanReport, StepIdentity, StepPlan};

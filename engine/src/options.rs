@@ -12,7 +12,7 @@ use stillframe_backends::{
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::id::RunId;
+use crate::id::{RunId, SessionId};
 use crate::records::queue::Priority;
 use crate::records::run::RunStatus;
 
@@ -565,5 +565,43 @@ impl RetentionOptions {
     stillframe_model::setters! {
         older_than: Duration,
         step_snapshots: u64,
+    }
+}
+
+/// Whose transcript to read, and from where.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TranscriptQuery {
+    /// Whose it is.
+    pub(crate) of: TranscriptOf,
+    /// Only entries at a later [`position`](crate::records::TranscriptEntry::position). Default: all.
+    pub after_position: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum TranscriptOf {
+    Run(RunId),
+    Session(SessionId),
+}
+
+impl TranscriptQuery {
+    /// The transcript of a run.
+    pub fn run(id: RunId) -> Self {
+        Self {
+            of: TranscriptOf::Run(id),
+            after_position: None,
+        }
+    }
+
+    /// The transcript of all runs of a session, and of what its host wrote outside of runs.
+    pub fn session(id: SessionId) -> Self {
+        Self {
+            of: TranscriptOf::Session(id),
+            after_position: None,
+        }
+    }
+
+    stillframe_model::setters! {
+        after_position: u64,
     }
 }

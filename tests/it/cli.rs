@@ -5,7 +5,7 @@ use stillframe_tests::{Snap, TestWorkspace, json};
 
 use crate::disk::noise;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "snapshot",
     "list",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 14] = [
     "show",
     "why",
     "events",
+    "transcript",
     "artifact",
     "verify",
     "gc",

@@ -57,6 +57,7 @@ mod retention;
 mod rollback;
 mod run;
 mod safety_refs;
+mod secrets;
 mod shapes;
 mod show_file;
 mod skip_unchanged;

@@ -34,6 +34,34 @@ pub(crate) fn beginnings() -> meta::Regex {
     crate::rule::literals("<[Aa][Dd][Dd]|_authToken|sk-|ghp_|glpat-|eyJ")
 }
 
+/// Whether `tail` ends with a part of a beginning.
+pub(crate) fn may_begin_at_end(tail: &[u8]) -> bool {
+    let ends_with_part = |beginning: &&str| {
+        let parts = (1..beginning.len()).map(|len| &beginning.as_bytes()[..len]);
+        let ends_with = |part: &[u8]| {
+            let start = tail.len().checked_sub(part.len());
+            start.is_some_and(|start| tail[start..].eq_ignore_ascii_case(part))
+        };
+        parts.into_iter().any(ends_with)
+    };
+    ["<add", "_authToken", "sk-", "ghp_", "glpat-", "eyJ"]
+        .iter()
+        .any(ends_with_part)
+}
+
+/// Where something begins at the end of `text` that white space does not end: an element, or a key
+/// with its value to come.
+pub(crate) fn left_open(text: &str) -> Option<usize> {
+    let lower = text.to_ascii_lowercase();
+    let element = lower.rfind("<add").filter(|at| !lower[*at..].contains('>'));
+    let key = text.rfind("_authToken").filter(|at| {
+        let after = &text[at + NPM_KEY.len()..];
+        let value = after.trim_start_matches([' ', '\t', '=', '\\', '"', '\'']);
+        !value.contains(|c: char| c.is_ascii_whitespace()) && !after.contains(['\n', '\r'])
+    });
+    [element, key].into_iter().flatten().min()
+}
+
 /// The values in `bytes`, in no order.
 pub(crate) fn hits(beginnings: &meta::Regex, bytes: &[u8]) -> Vec<Hit> {
     let mut scan = Scan {

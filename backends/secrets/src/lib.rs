@@ -26,6 +26,7 @@ mod marks;
 mod redact;
 mod rule;
 mod rules;
+mod settled;
 #[cfg(test)]
 mod tests;
 

@@ -132,6 +132,15 @@ impl SecretRules {
         (hits, marks)
     }
 
+    pub(crate) fn has_added(&self) -> bool {
+        !self.added.is_empty()
+    }
+
+    /// Whether a built-in value may begin in `tail`, which goes on.
+    pub(crate) fn may_begin_in(&self, tail: &[u8]) -> bool {
+        self.beginnings.is_match(tail) || families::may_begin_at_end(tail)
+    }
+
     pub(crate) fn name(&self, rule: usize) -> &str {
         match rule.checked_sub(FAMILIES.len()) {
             None => FAMILIES[rule],

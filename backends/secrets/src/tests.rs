@@ -412,6 +412,63 @@ fn hostile_text_takes_time_in_proportion_to_its_size() {
     }
 }
 
+/// What is written of text that comes in these pieces.
+fn redacted_in_pieces(rules: &SecretRules, pieces: &[&str]) -> String {
+    let (mut pending, mut written) = (String::new(), String::new());
+    for piece in pieces {
+        pending += piece;
+        let settled = rules.settled_len(&pending);
+        written += &rules.redact(&pending[..settled]);
+        pending.drain(..settled);
+    }
+    written + &rules.redact(&pending)
+}
+
+#[test]
+fn a_value_is_found_wherever_the_text_is_cut_into_pieces() {
+    let added = SecretRules::with([SecretRule::new("acme", "acme-[0-9]{8}")]).unwrap();
+    for (rule, head, value, tail) in samples() {
+        let text = format!("so it says: {head}{value}{tail} and goes on");
+        let whole = SecretRules::new().redact(&text).into_owned();
+        assert!(whole.contains(rule));
+        for first in 0..=text.len() {
+            for second in [first + 1, first + 3, first + 9] {
+                let second = second.min(text.len());
+                let pieces = [&text[..first], &text[first..second], &text[second..]];
+                for rules in [&SecretRules::new(), &added] {
+                    assert_eq!(redacted_in_pieces(rules, &pieces), whole, "{pieces:?}");
+                }
+            }
+        }
+    }
+    let text = "an acme-12345678 key";
+    for at in 0..text.len() {
+        let written = redacted_in_pieces(&added, &[&text[..at], &text[at..]]);
+        assert_eq!(written, "an [redacted:acme] key");
+    }
+}
+
+#[test]
+fn what_begins_no_value_is_settled() {
+    let rules = SecretRules::new();
+    for (text, settled) in [
+        ("", 0),
+        ("Hello", 5),
+        ("Hello.\n", 7),
+        ("a word", 6),
+        ("use ghp", 4),
+        ("use gh", 4),
+        ("use sk-abc", 4),
+        ("use sk-abc ", 11),
+        ("x <add key='a'", 2),
+        ("x <add key='a'/> y", 18),
+        ("_authToken = ", 0),
+        ("_authToken = x y", 16),
+    ] {
+        assert_eq!(rules.settled_len(text), settled, "{text:?}");
+    }
+}
+
 fn any_sample() -> impl Strategy<Value = (&'static str, String, String, String)> {
     proptest::sample::select(samples())
 }

@@ -21,6 +21,7 @@ mod run;
 mod runs;
 mod snapshot;
 mod steps;
+mod transcript;
 mod undo;
 mod upkeep;
 mod way_back;
@@ -146,6 +147,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         }
         Request::Events(query) => events::events(tools, query).await,
         Request::FollowEvents(query) => events::follow(tools, query).await,
+        Request::Transcript { id, from } => transcript::transcript(tools, &id, from).await,
         Request::Artifacts => artifact::list(tools).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,

@@ -231,11 +231,13 @@ event_types! { OF_ENGINE_AND_ADAPTERS:
 
 // What hosts and adapters have in common, so that a reader knows it whoever wrote it.
 event_types! { OF_ANYBODY:
-    /// A message was given to an agent or a model. Data is the writer's.
+    /// A message was given to an agent or a model. Data is the writer's; a transcript shows `role`,
+    /// `message_id`, and `text` or `content`.
     MESSAGE_SENT = "message_sent";
     /// An agent or a model answered with a message. Data is the writer's.
     MESSAGE_RECEIVED = "message_received";
-    /// A piece of a message came. Data is the writer's.
+    /// A piece of a message came. Data: `message_id`, `text` and `piece` if it was written by
+    /// [`RunContext::stream_message`](crate::RunContext::stream_message), else the writer's.
     MESSAGE_STREAMED = "message_streamed";
     /// An agent ended its turn. Data is the writer's.
     TURN_COMPLETED = "turn_completed";

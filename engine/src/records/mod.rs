@@ -22,6 +22,7 @@ pub(crate) mod snapshot;
 pub(crate) mod step;
 pub(crate) mod step_record;
 pub(crate) mod task;
+pub(crate) mod transcript;
 
 pub use crate::failure::Failure;
 pub use crate::id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, StepId};
@@ -43,3 +44,4 @@ pub use session::{SessionRecord, SessionStatus};
 pub use step::StepStatus;
 pub use step_record::{PhaseRecord, StepRecord};
 pub use task::TaskRecord;
+pub use transcript::{ApprovalState, CallState, MessageDirection, TranscriptEntry, TranscriptItem};

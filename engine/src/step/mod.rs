@@ -11,6 +11,7 @@ pub(crate) mod artifact;
 pub(crate) mod commit;
 pub(crate) mod context;
 pub(crate) mod emit;
+pub(crate) mod message_stream;
 pub(crate) mod options;
 pub(crate) mod phase;
 pub(crate) mod plan;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex as BlockingMutex};
+use std::sync::{Arc, Mutex as BlockingMutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -31,6 +31,7 @@ use crate::records::step_record::PhaseRecord;
 use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::emit;
+use crate::step::message_stream::{Pieces, Share};
 use crate::step::options::StepOptions;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
@@ -79,6 +80,8 @@ struct Inner {
     waiting: BlockingMutex<Waiting>,
     /// Cancelled once the run should rest until it is answered.
     parking: CancellationToken,
+    /// Messages that come in pieces, and are not at their end.
+    streams: BlockingMutex<Vec<Arc<Pieces>>>,
 }
 
 /// Where the steps of a run work, and with what they are captured.
@@ -136,6 +139,7 @@ impl StepLog {
             began: BlockingMutex::default(),
             waiting: BlockingMutex::default(),
             parking: CancellationToken::new(),
+            streams: BlockingMutex::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -158,7 +162,7 @@ impl StepLog {
 
     /// Does `work` to its end, though the adapter drops the future that asked for it: what is half
     /// on record would be in everybody's way.
-    async fn to_the_end<T: Send + 'static>(
+    pub(crate) async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -175,6 +179,7 @@ impl StepLog {
 
     /// Waits for what is under way; from here on nothing more begins.
     pub(crate) async fn settle(&self) {
+        self.store_pieces(Share::All).await;
         self.inner.is_closed.store(true, Ordering::Release);
         self.inner.under_way.close();
         self.inner.under_way.wait().await;
@@ -210,6 +215,7 @@ impl StepLog {
     }
 
     async fn commit(&self, mut changes: Vec<Change>) -> Result<(), Error> {
+        self.store_pieces(Share::Settled).await;
         changes.insert(0, self.inner.hold.fence());
         self.inner.core.parts.writer.commit(changes).await?;
         Ok(())
@@ -721,6 +727,38 @@ impl StepLog {
 
     /// Writes events of the adapter into the log, all or none.
     pub(crate) async fn emit(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+        self.store_pieces(Share::Settled).await;
+        self.write_events(drafts).await
+    }
+
+    /// Looks after a message that comes in pieces until it is at its end.
+    pub(crate) fn add_stream(&self, pieces: &Arc<Pieces>) {
+        self.streams().push(Arc::clone(pieces));
+    }
+
+    /// A message is at its end.
+    pub(crate) fn remove_stream(&self, pieces: &Arc<Pieces>) {
+        self.streams().retain(|other| !Arc::ptr_eq(other, pieces));
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Arc<Pieces>>> {
+        let streams = self.inner.streams.lock();
+        streams.unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Stores what has come of messages, before something else is written. If it cannot be, what
+    /// follows tells why, or the next piece does.
+    async fn store_pieces(&self, share: Share) {
+        let streams = self.streams().clone();
+        for pieces in streams {
+            if let Err(e) = pieces.store(self, share).await {
+                tracing::warn!(run = %self.run_id(), error = %e.chain(), "pieces of a message are not stored");
+            }
+        }
+    }
+
+    /// Writes events of the adapter into the log, all or none, and nothing before them.
+    pub(crate) async fn write_events(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
         let Inner {
             core,
             session_id,

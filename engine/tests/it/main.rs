@@ -23,5 +23,6 @@ mod secrets;
 mod sessions;
 mod steps;
 mod tools;
+mod transcript;
 mod upkeep;
 mod watch;
