@@ -71,12 +71,39 @@ impl Earlier {
                 .replace("@WORKSPACE@", known.id());
             connection.execute_batch(&rows).unwrap();
         }
+        sum_events(&connection, version);
         Self { state, workspace }
     }
 
     fn path(&self) -> &Path {
         self.state.path()
     }
+}
+
+/// Writes what is written with an event since version 8, where triggers did it before.
+fn sum_events(connection: &Connection, version: usize) {
+    if version < 8 {
+        return;
+    }
+    connection
+        .execute_batch(
+            "UPDATE events SET row_sum = row_sum('events', position, id, session_id, sequence, run_id, type, timestamp,
+                    schema_version, data, source, provider, correlation_id, metadata, data_ref)
+              WHERE row_sum IS NULL;
+             DELETE FROM event_times;
+             INSERT INTO event_times
+                 SELECT name, at, first, row_sum('event_times', name, at, first) FROM (
+                     SELECT session_id AS name, latest AS at, min(position) AS first FROM (
+                         SELECT session_id, position,
+                                max(timestamp) OVER (PARTITION BY session_id ORDER BY position) AS latest
+                           FROM events)
+                      GROUP BY session_id, latest
+                     UNION ALL
+                     SELECT '', latest, min(position) FROM (
+                         SELECT position, max(timestamp) OVER (ORDER BY position) AS latest FROM events)
+                      GROUP BY latest);",
+        )
+        .unwrap();
 }
 
 /// Every value of every row of every table, by table; without the sums, which only some versions
@@ -180,6 +207,7 @@ fn events_of_every_earlier_version_are_found_by_their_time() {
                         (i / 60 * 10 + i % 60 / 2) * 1000000000, 1, '{}' FROM n",
             )
             .unwrap();
+        sum_events(&connection, version);
         drop(connection);
         let store = SqliteStore::open(earlier.path()).unwrap();
         let all = store.events(&EventQuery::all()).unwrap();
