@@ -46,6 +46,7 @@ mod programs;
 mod properties;
 mod purge;
 mod questions;
+mod queue;
 mod read_only;
 mod real_repositories;
 mod ref_room;
