@@ -1,20 +1,27 @@
 //! The only bridge from async code to blocking code.
 
+pub(crate) mod lanes;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 
 use stillframe_backends::ErrorKind;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::blocking::lanes::{Demand, Lanes};
 use crate::error::Error;
+use crate::records::queue::Priority;
 
-/// Threads that may block, and how many of them at once. Clones share the number.
+/// Threads that may block, and how many of them at once. Clones share the numbers.
+///
+/// Work that may take long has threads of its own, so that a brief step never waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocking {
-    permits: Arc<Semaphore>,
+    brief: Arc<Semaphore>,
+    long: Arc<Lanes>,
 }
 
 /// A step that did not come to its end: it panicked, or the runtime is going down.
@@ -61,26 +68,37 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Box<dy
 }
 
 impl Blocking {
-    /// At most `threads` steps at once; more wait for their turn.
+    /// At most so many brief steps at once, and as many pieces of long work; more wait for their
+    /// turn.
     pub(crate) fn new(threads: usize) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(threads)),
+            brief: Arc::new(Semaphore::new(threads)),
+            long: Lanes::new(threads),
         }
     }
 
-    /// Starts `work`, which never panics, on a thread that may block, and waits for nothing: where
-    /// no thread is free it is started once one is.
-    pub(crate) fn start(&self, work: impl FnOnce() + Send + 'static) {
-        match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => drop(on_a_thread(permit, work)),
-            Err(_) => {
-                let permit = Arc::clone(&self.permits).acquire_owned();
-                tokio::spawn(async move {
-                    let permit = permit.await.expect("the semaphore is never closed");
-                    drop(on_a_thread(permit, work));
-                });
-            }
+    /// Starts long `work`, which never panics, on a thread that may block, and waits for nothing:
+    /// where no thread is free it is started once it is its turn. `is_large`, which is brief, says
+    /// how long it may take, and is asked only then.
+    pub(crate) fn start(
+        &self,
+        priority: Priority,
+        is_large: impl FnOnce() -> bool + Send + 'static,
+        work: impl FnOnce() + Send + 'static,
+    ) {
+        let unknown = Demand {
+            priority,
+            ..Demand::UNKNOWN
+        };
+        if let Some(slot) = self.long.try_take(unknown) {
+            return drop(on_a_thread(slot, work));
         }
+        let blocking = self.clone();
+        tokio::spawn(async move {
+            let is_large = blocking.run(is_large).await.unwrap_or(true);
+            let slot = blocking.long.take(Demand { priority, is_large }).await;
+            drop(on_a_thread(slot, work));
+        });
     }
 
     /// Waits for `asked` on a thread that may block.
@@ -94,7 +112,7 @@ impl Blocking {
         std::thread::Builder::new().spawn(work).map(drop)
     }
 
-    /// Runs `work` on a thread that may block.
+    /// Runs a brief step on a thread that may block.
     ///
     /// The work runs to its end even if the caller is dropped or its actor killed, so it has to
     /// own what it locked. A panic comes back as a failed step.
@@ -102,26 +120,43 @@ impl Blocking {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StepLost> {
-        let permit = Arc::clone(&self.permits)
+        let permit = Arc::clone(&self.brief)
             .acquire_owned()
             .await
             .expect("the semaphore is never closed");
-        let task = on_a_thread(permit, || {
-            catch_unwind(AssertUnwindSafe(work)).map_err(|payload| StepLost::panicked(&*payload))
-        });
-        match task.await {
-            Ok(result) => result,
-            Err(_) => Err(StepLost {
-                message: "the runtime is shutting down".to_owned(),
-            }),
-        }
+        done_on_a_thread(permit, work).await
+    }
+
+    /// As [`Blocking::run`], for work that may take long.
+    pub(crate) async fn run_long<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StepLost> {
+        let slot = self.long.take(Demand::UNKNOWN).await;
+        done_on_a_thread(slot, work).await
+    }
+}
+
+/// Does `work` on a thread that may block; a panic comes back as a failed step.
+async fn done_on_a_thread<T: Send + 'static>(
+    permit: impl Send + 'static,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StepLost> {
+    let task = on_a_thread(permit, || {
+        catch_unwind(AssertUnwindSafe(work)).map_err(|payload| StepLost::panicked(&*payload))
+    });
+    match task.await {
+        Ok(result) => result,
+        Err(_) => Err(StepLost {
+            message: "the runtime is shutting down".to_owned(),
+        }),
     }
 }
 
 /// Does `work` on a thread that may block. Nothing else in the engine calls `spawn_blocking`.
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
 fn on_a_thread<T: Send + 'static>(
-    permit: OwnedSemaphorePermit,
+    permit: impl Send + 'static,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
     tokio::task::spawn_blocking(move || {
@@ -160,11 +195,14 @@ mod tests {
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let (done, mut is_done) = tokio::sync::mpsc::unbounded_channel();
         let also_done = done.clone();
-        blocking.start(move || {
+        let is_large = || true;
+        blocking.start(Priority::Interactive, is_large, move || {
             wait.recv().expect("the sender is alive");
             done.send("first").expect("the receiver is alive");
         });
-        blocking.start(move || also_done.send("second").expect("the receiver is alive"));
+        blocking.start(Priority::Interactive, is_large, move || {
+            also_done.send("second").expect("the receiver is alive");
+        });
         go.send(()).expect("the work waits");
         assert_eq!(is_done.recv().await, Some("first"));
         assert_eq!(is_done.recv().await, Some("second"));

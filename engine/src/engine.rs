@@ -53,7 +53,8 @@ const CANCEL_GRACE: Duration = Duration::from_secs(60);
 /// An engine, which runs work between snapshots. Cheap to clone.
 ///
 /// It has to be started in a tokio runtime. When the last handle is dropped, the engine stops once
-/// no work is under way; [`Engine::shutdown`] waits for that.
+/// no work is under way; [`Engine::shutdown`] waits for that. While submitted runs are under way, an
+/// engine goes on with the queue; a shutdown begins no more of them.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) core: Core,

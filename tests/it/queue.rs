@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::RunQuery;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, RunContext, RunOptions, RunStatus,
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, Priority, RunContext, RunOptions,
+    RunStatus, WorkspaceOptions,
 };
 use stillframe_tests::TestWorkspace;
 
@@ -116,6 +117,77 @@ fn killed_hosts(root: &Path, kills: u64) -> Vec<usize> {
         left.push(accepted.saturating_sub(begun));
     }
     left
+}
+
+/// Works until it is cancelled.
+struct Endless;
+
+impl Adapter for Endless {
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        context.cancellation.cancelled().await;
+        Err(AdapterError::cancelled("asked to"))
+    }
+}
+
+#[test]
+fn the_command_lists_shows_and_cancels_what_a_host_has_queued() {
+    let ws = TestWorkspace::repository();
+    on_a_runtime(async {
+        let options = EngineOptions::default().state_dir(ws.state());
+        let options = options.adapter("endless", |_| Ok(Endless));
+        let engine = Engine::start(options).await.unwrap();
+        let session = engine.session("s").await.unwrap();
+        let mut handles = Vec::new();
+        for (id, priority) in [
+            ("at-work", Priority::Interactive),
+            ("queued", Priority::Batch),
+        ] {
+            let options = RunOptions::new(format!("what {id} is for"))
+                .run_id(id.parse().unwrap())
+                .priority(priority)
+                .workspace(WorkspaceOptions::at(ws.root()));
+            let submitted = session.submit_run(options, "endless", json!({ "ticket": 42 }));
+            handles.push(submitted.await.unwrap());
+            // The first is at work before the second is there.
+            while handles[0].status().await.unwrap() == RunStatus::Pending {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        let listed = ws.stillframe(["runs"]).ok().stdout_text();
+        let line = listed
+            .lines()
+            .find(|line| line.starts_with("queued"))
+            .unwrap();
+        assert!(
+            line.contains("pending  1 in the queue (batch, endless)"),
+            "{listed}"
+        );
+        let shown = ws.json(["show", "queued"]);
+        let queue = json!({
+            "adapter": "endless", "input": { "ticket": 42 }, "priority": "batch", "place": 1,
+        });
+        assert_eq!(
+            (&shown["status"], &shown["queue"]),
+            (&json!("pending"), &queue)
+        );
+        assert!(ws.json(["show", "at-work"])["queue"]["place"].is_null());
+        assert_eq!(ws.json(["runs", "--incomplete"]), json!([]));
+        ws.stillframe(["cancel", "queued"]).ok();
+        ws.stillframe(["cancel", "at-work"]).ok();
+        for handle in handles {
+            assert_eq!(
+                handle.wait().await.unwrap().run.status,
+                RunStatus::Cancelled
+            );
+        }
+        let begun = EventQuery::all().of_type(EventType::RUN_STARTED);
+        assert_eq!(
+            engine.events(begun).await.unwrap().len(),
+            1,
+            "the other was never begun"
+        );
+        engine.shutdown().await.unwrap();
+    });
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub mod area;
 pub mod attributes;
 pub mod clock;
 pub mod displaced;
+pub mod extent;
 mod file_system_kind;
 #[cfg(test)]
 #[path = "../../../tests/support/holder.rs"]

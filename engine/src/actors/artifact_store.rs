@@ -148,7 +148,7 @@ fn start<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) {
     tokio::spawn(async move {
-        let result = match blocking.run(work).await {
+        let result = match blocking.run_long(work).await {
             Ok(result) => result,
             Err(lost) => Err(lost.into()),
         };

@@ -6,6 +6,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::blocking::Blocking;
+use crate::records::queue::Priority;
 
 /// Lets the work of this engine on one directory take turns, in the order of asking.
 ///
@@ -23,10 +24,21 @@ pub(crate) type Job = Box<dyn FnOnce() -> Answer + Send>;
 /// Tells the caller the result. Never waits.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
+/// What decides when work gets a thread, if there is none for it at once.
+pub(crate) struct Weight {
+    pub(crate) priority: Priority,
+    /// Whether it may take long. It is asked where that matters, and is brief.
+    pub(crate) is_large: Box<dyn FnOnce() -> bool + Send>,
+}
+
 /// What a workspace is asked for.
 pub(crate) enum WorkspaceMessage {
     /// Do this when its turn comes. `what` is a noun, for those who wait.
-    Work { work: Waiting, what: &'static str },
+    Work {
+        work: Waiting,
+        what: &'static str,
+        weight: Weight,
+    },
     /// The work that was begun has ended.
     Done,
     /// What is being done; `None`: nothing.
@@ -37,7 +49,7 @@ pub(crate) enum WorkspaceMessage {
 
 #[derive(Default)]
 pub(crate) struct WorkspaceState {
-    queue: VecDeque<(Waiting, &'static str)>,
+    queue: VecDeque<(Waiting, &'static str, Weight)>,
     holder: Option<&'static str>,
 }
 
@@ -52,7 +64,7 @@ impl WorkspaceActor {
         if state.holder.is_some() {
             return;
         }
-        while let Some((waiting, what)) = state.queue.pop_front() {
+        while let Some((waiting, what, weight)) = state.queue.pop_front() {
             let Some(job) = waiting() else {
                 continue;
             };
@@ -60,7 +72,8 @@ impl WorkspaceActor {
             let myself = myself.clone();
             // A job catches its own panics. Where the runtime is shutting down it is lost, and
             // with it what would have answered.
-            blocking.start(move || {
+            let Weight { priority, is_large } = weight;
+            blocking.start(priority, is_large, move || {
                 let answer = job();
                 let _ = myself.send_message(WorkspaceMessage::Done);
                 // Only after that is the caller answered, so that its next request finds the
@@ -92,7 +105,9 @@ impl Actor for WorkspaceActor {
         (blocking, state): &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            WorkspaceMessage::Work { work, what } => state.queue.push_back((work, what)),
+            WorkspaceMessage::Work { work, what, weight } => {
+                state.queue.push_back((work, what, weight));
+            }
             WorkspaceMessage::Done => state.holder = None,
             WorkspaceMessage::Holder { reply } => {
                 let _ = reply.send(state.holder);

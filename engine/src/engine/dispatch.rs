@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::actors::core::{Core, Shared};
@@ -44,6 +45,7 @@ pub(crate) async fn dispatch(engine: Weak<Shared>, adapters: Adapters, max_runni
         rests: HashMap::new(),
         turns: Turns::default(),
         looked_after: None,
+        looking: None,
         ended,
     };
     let mut next_of_log = Instant::now();
@@ -107,6 +109,8 @@ struct Dispatcher {
     rests: HashMap<RunId, Rest>,
     turns: Turns,
     looked_after: Option<Instant>,
+    /// Looks after them at this moment.
+    looking: Option<JoinHandle<()>>,
     ended: mpsc::UnboundedSender<(RunId, Begun)>,
 }
 
@@ -205,7 +209,12 @@ impl Dispatcher {
     /// Settles what engines left that have died since this one was started.
     fn look_after(&mut self, core: &Core, taken: &[QueueRow], now: Instant) {
         let is_due = |at: Instant| now >= at + LOOK_AFTER_EVERY;
-        if !self.looked_after.is_none_or(is_due) {
+        // One that waits for a workspace in use is not joined by others.
+        let is_looking = self
+            .looking
+            .as_ref()
+            .is_some_and(|task| !task.is_finished());
+        if is_looking || !self.looked_after.is_none_or(is_due) {
             return;
         }
         self.looked_after = Some(now);
@@ -214,12 +223,12 @@ impl Dispatcher {
             .filter(|row| !self.begun.contains_key(&row.run_id));
         let others: Vec<RunId> = others.map(|row| row.run_id.clone()).collect();
         let shared = core.clone();
-        core.spawn(async move {
+        self.looking = Some(core.spawn(async move {
             for run_id in others {
                 if let Err(e) = settle_if_left(&shared, &run_id).await {
                     tracing::warn!(run = %run_id, error = %e.chain(), "not settled");
                 }
             }
-        });
+        }));
     }
 }

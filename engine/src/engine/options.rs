@@ -36,7 +36,11 @@ pub struct EngineOptions {
     /// How many operations and runs may be under way at once; one more is `Busy`. Answers and
     /// cancellations are always accepted. Default: 64.
     pub max_operations: usize,
-    /// How many of them may occupy a thread at once; others wait. Default: 8.
+    /// How many captures, comparisons, restores and the like may occupy a thread at once; others
+    /// wait, and of those that wait, interactive work is done before batch work, and work on small
+    /// workspaces before work on large ones, which have 2000 files or more. Work on large workspaces
+    /// takes at most three quarters of the threads, if there are several. Brief steps, such as opening
+    /// a workspace, wait for none of this. Default: 8.
     pub max_blocking: usize,
     /// How long to wait for a workspace that somebody else uses, before `Busy`. Default: 10 s.
     pub lock_timeout: Duration,

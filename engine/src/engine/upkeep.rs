@@ -50,7 +50,7 @@ impl Engine {
                 let op = cancel.operation();
                 let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
                 let prove = move || verify::logged(&op, &parts, &workspace);
-                let mut found = core.parts.blocking.run(prove.clone()).await?;
+                let mut found = core.parts.blocking.run_long(prove.clone()).await?;
                 if is_writable && !found.as_ref().is_ok_and(verify::StoreVerdicts::is_sound) {
                     // A clean-up that went on meanwhile looks like damage. Nobody is at work beside
                     // this.
@@ -60,7 +60,7 @@ impl Engine {
                         let _locked = lock.lock(&Operation::unbounded(), lock_timeout)?;
                         prove()
                     };
-                    found = core.parts.blocking.run(prove_alone).await?;
+                    found = core.parts.blocking.run_long(prove_alone).await?;
                 }
                 let mut found = found?;
                 found.store.extend(verify::artifact_store(&core).await?);
@@ -282,7 +282,7 @@ impl Engine {
         let row = self.read(move |store| store.snapshot(&id)).await?;
         let row = row.ok_or_else(unknown)?;
         let parts = self.core.parts.clone();
-        let done = self.core.parts.blocking.run(move || {
+        let done = self.core.parts.blocking.run_long(move || {
             let Some(workspace) = Workspace::kept(&row.workspace_id, &parts.state_dir) else {
                 return Ok(None);
             };

@@ -85,7 +85,7 @@ pub(crate) async fn diff(
         let keep = |patch| keep(&shared, &stem, (&session, &run), patch);
         patch::offloaded(options.max_patch_bytes, compare, is_wanted, keep)
     };
-    let (mut diff, keeping) = parts.blocking.run(compared).await??;
+    let (mut diff, keeping) = parts.blocking.run_long(compared).await??;
     let kept = match keeping {
         Some(Ok(keeping)) => keeping.kept().await.map(Some),
         Some(Err(e)) => Err(e),

@@ -219,7 +219,7 @@ pub(crate) async fn stored(
     let workspace = options.workspace.clone();
     core.parts
         .blocking
-        .run(move || {
+        .run_long(move || {
             let opened = workspace.and_then(|options| Opened::open_known(&parts, options).ok());
             if let Some(opened) = &opened {
                 recorded::check_workspace(&row, Some(opened))?;

@@ -581,7 +581,7 @@ async fn diff(
         let compared = core
             .parts
             .blocking
-            .run(move || compare::with_patch(&op, &parts, &workspace, &from, &to, &options))
+            .run_long(move || compare::with_patch(&op, &parts, &workspace, &from, &to, &options))
             .await??;
         let (diff, patch) = compared;
         return Ok(DiffOutcome { diff, patch });

@@ -283,7 +283,7 @@ pub(crate) async fn artifact_store(core: &Core) -> Result<Option<Problem>, Error
         false => None,
         true => artifacts.store().err(),
     };
-    let error = core.parts.blocking.run(look).await?;
+    let error = core.parts.blocking.run_long(look).await?;
     Ok(error.map(|e| unusable_artifacts(&e)))
 }
 

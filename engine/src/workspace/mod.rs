@@ -17,4 +17,5 @@ pub(crate) mod relearn;
 pub(crate) mod restore;
 pub(crate) mod restore_record;
 pub(crate) mod safety;
+mod size;
 pub(crate) mod turn;

@@ -10,11 +10,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::actors::core::Core;
-use crate::actors::workspace::{Job, Waiting, WorkspaceMessage};
+use crate::actors::workspace::{Job, Waiting, Weight, WorkspaceMessage};
 use crate::actors::{Parts, Ticket};
 use crate::blocking::StepLost;
 use crate::error::{Error, stopped};
+use crate::records::queue::Priority;
 use crate::workspace::cancellation::{self, Cancellation};
+use crate::workspace::size::is_large;
 
 /// The longest wait for a lock. A clock cannot represent the deadline of an endless timeout, and a
 /// year has the same effect.
@@ -24,13 +26,25 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///
 /// It waits at most for `lock_timeout`; after that it is `Busy`, and the message names the holder.
 /// Once begun, the work goes on though the caller is dropped.
-pub(crate) async fn work<T: Send + 'static>(
+pub(crate) fn work<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,
     what: &'static str,
     lock_timeout: Duration,
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
+) -> impl Future<Output = Result<T, Error>> + Send {
+    let what = (what, Priority::Interactive);
+    work_as(core, workspace, what, lock_timeout, work)
+}
+
+/// As [`work`], for a run of this priority.
+pub(crate) fn work_as<T: Send + 'static>(
+    core: &Core,
+    workspace: &Workspace,
+    what: (&'static str, Priority),
+    lock_timeout: Duration,
+    work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
+) -> impl Future<Output = Result<T, Error>> + Send {
     in_turn(
         core,
         workspace,
@@ -40,7 +54,6 @@ pub(crate) async fn work<T: Send + 'static>(
         std::future::pending(),
         work,
     )
-    .await
 }
 
 /// As [`work`], until it is cancelled: then nobody waits for a turn any more, and work that has
@@ -56,7 +69,7 @@ pub(crate) async fn cancellable<T: Send + 'static>(
     in_turn(
         core,
         workspace,
-        what,
+        (what, Priority::Interactive),
         lock_timeout,
         cancel.operation(),
         cancel.told(),
@@ -68,7 +81,7 @@ pub(crate) async fn cancellable<T: Send + 'static>(
 async fn in_turn<T: Send + 'static>(
     core: &Core,
     workspace: &Workspace,
-    what: &'static str,
+    (what, priority): (&'static str, Priority),
     lock_timeout: Duration,
     op: Operation,
     told: impl Future<Output = ()>,
@@ -100,8 +113,13 @@ async fn in_turn<T: Send + 'static>(
             });
             Some(job)
         });
+        let (parts, weighed) = (core.parts.clone(), workspace.clone());
+        let weight = Weight {
+            priority,
+            is_large: Box::new(move || is_large(&parts, &weighed)),
+        };
         // A message that cannot be sent takes the way to answer along, which is heard of below.
-        let _ = actor.send_message(WorkspaceMessage::Work { work, what });
+        let _ = actor.send_message(WorkspaceMessage::Work { work, what, weight });
         tokio::select! {
             biased;
             answered = &mut answered => match (answered, claim.take_back()) {

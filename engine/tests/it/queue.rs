@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use stillframe::backends::Label;
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::RunQuery;
 use stillframe::{
     AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, Priority, RunContext, RunHandle,
-    RunId, RunOptions, RunStatus, SessionManager,
+    RunId, RunOptions, RunStatus, SessionManager, WorkspaceOptions,
 };
 use tokio::sync::Semaphore;
 
@@ -648,4 +649,107 @@ async fn a_run_whose_workspace_is_in_use_waits_for_it() {
     completed(&direct.await.unwrap().unwrap());
     completed(&waits.wait().await.unwrap());
     assert_eq!(board.begun(), ["\"elsewhere\"", "\"waits\""]);
+}
+
+/// A directory of the host beside its workspace, with so many files.
+fn directory(host: &Host, name: &str, files: usize) -> WorkspaceOptions {
+    let path = host.path().with_file_name(name);
+    std::fs::create_dir(&path).unwrap();
+    for at in 0..files {
+        std::fs::write(path.join(format!("{at}")), "").unwrap();
+    }
+    WorkspaceOptions::at(path)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_capture_waits_for_no_large_one_in_another_workspace() {
+    let host = Host::new();
+    let engine = Engine::start(host.options().max_blocking(2)).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let (gate, is_there, open) = Gate::new();
+    let (second_gate, _is_there, second_open) = Gate::new();
+    host.backend.hold("first", gate);
+    host.backend.hold("second", second_gate);
+    let mut large = Vec::new();
+    for name in ["first", "second"] {
+        let (session, workspace) = (session.clone(), directory(&host, name, 2100));
+        large.push(tokio::spawn(async move {
+            session.snapshot(&workspace, Label::new(name)).await
+        }));
+    }
+    wait_for(is_there).await;
+    // Both threads are in large hands by then, if these may have them.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let small = directory(&host, "small", 100);
+    session.snapshot(&small, Label::new("small")).await.unwrap();
+    drop((open, second_open));
+    for capture in large {
+        capture.await.unwrap().unwrap();
+    }
+    let taken = EventQuery::all().of_type(EventType::WORKSPACE_SNAPSHOT_TAKEN);
+    let taken = engine.events(taken).await.unwrap();
+    let labels: Vec<&str> = taken
+        .iter()
+        .map(|e| e.data["label"].as_str().unwrap())
+        .collect();
+    assert_eq!((labels[0], labels.len()), ("small", 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_captures_of_interactive_runs_are_done_before_those_of_batch_runs() {
+    let host = Host::new();
+    let engine = Engine::start(host.options().max_blocking(1)).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let (gate, is_there, open) = Gate::new();
+    host.backend.hold("held", gate);
+    let held = tokio::spawn({
+        let (session, workspace) = (session.clone(), host.workspace());
+        async move { session.snapshot(&workspace, Label::new("held")).await }
+    });
+    wait_for(is_there).await;
+    let mut runs = Vec::new();
+    for (at, priority) in [Priority::Batch, Priority::Batch, Priority::Interactive]
+        .iter()
+        .enumerate()
+    {
+        let workspace = directory(&host, &format!("of {at}"), 1);
+        let options = RunOptions::new(format!("{at}"))
+            .priority(*priority)
+            .workspace(workspace);
+        let session = session.clone();
+        runs.push(tokio::spawn(async move {
+            session
+                .execute_run(
+                    options,
+                    Work(|_: RunContext| async { Ok(AdapterOutput::empty()) }),
+                )
+                .await
+        }));
+        // It has its workspace, so that its capture is the next that it asks for.
+        eventually("it waits for the thread", || async {
+            // There is none before the first run.
+            let locks = std::fs::read_dir(host.state().join("locks"));
+            let names = locks.into_iter().flatten().flatten();
+            let of_runs = names.filter(|lock| lock.path().extension().is_some_and(|e| e == "run"));
+            of_runs.count() > at
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(open);
+    held.await.unwrap().unwrap();
+    let mut inputs = std::collections::BTreeMap::new();
+    for run in runs {
+        let outcome = run.await.unwrap().unwrap();
+        completed(&outcome);
+        let record = engine.find_run(outcome.run_id.as_str()).await.unwrap();
+        inputs.insert(outcome.run_id.clone(), record.input);
+    }
+    let taken = EventQuery::all().of_type(EventType::WORKSPACE_SNAPSHOT_TAKEN);
+    let taken = engine.events(taken).await.unwrap();
+    let before = taken.iter().filter(|event| event.data["label"] == "before");
+    let order: Vec<&str> = before
+        .map(|event| inputs[event.run_id.as_ref().unwrap()].as_str())
+        .collect();
+    assert_eq!(order[0], "2", "{order:?}");
 }

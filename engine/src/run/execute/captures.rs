@@ -41,8 +41,8 @@ impl RunTask {
         let (session_id, hold) = (self.session_id.clone(), self.hold.clone());
         let parts = self.core.parts.clone();
         let workspace = opened.workspace.clone();
-        let what = "the capture of a run";
-        turn::work(&self.core, &workspace, what, lock_timeout, move |locked| {
+        let what = ("the capture of a run", self.options.priority);
+        turn::work_as(&self.core, &workspace, what, lock_timeout, move |locked| {
             let mut options =
                 opened.snapshot_options(&parts, wanted.label, &session_id, Some(&hold.run_id));
             options.id = wanted.id;
