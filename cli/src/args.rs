@@ -1191,6 +1191,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 19, "{names:?}");
+        assert_eq!(names.len(), 20, "{names:?}");
     }
 }
