@@ -261,34 +261,7 @@ Examples:
   stillframe events --from 4711 --follow
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
-    Events {
-        /// Only the events of this session.
-        #[arg(long, value_name = "ID")]
-        session: Option<SessionId>,
-        /// Only those with a larger sequence number; it counts from 1 in each session.
-        #[arg(long, value_name = "N", value_parser = number, requires = "session")]
-        after: Option<u64>,
-        /// Only the events of this run, by its id or the beginning of it.
-        #[arg(long, value_name = "ID")]
-        run: Option<OsString>,
-        /// Only those of this type, such as run_failed; of one of them if there are several.
-        #[arg(long = "type", value_name = "TYPE")]
-        types: Vec<EventType>,
-        /// Only those written at or after this time, such as 2026-01-31T12:00:00Z, or so long ago
-        /// at most, such as 2h or 3d.
-        #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
-        since: Option<Moment>,
-        /// Only those after this position, which counts in all sessions together: where a reader
-        /// goes on that has read up to there.
-        #[arg(long, value_name = "POSITION", value_parser = number)]
-        from: Option<u64>,
-        /// At most this many, from the first that matches on.
-        #[arg(long, value_name = "N", value_parser = number)]
-        limit: Option<u64>,
-        /// Go on with what happens next, until interrupted.
-        #[arg(long)]
-        follow: bool,
-    },
+    Events(EventsArgs),
 
     /// Print what was said and done in a run or a session: messages, tools, questions, usage.
     ///
@@ -623,6 +596,44 @@ pub(crate) struct ListArgs {
     /// ago at most, such as 2h or 3d.
     #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
     pub(crate) since: Option<Moment>,
+}
+
+/// What `events` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct EventsArgs {
+    /// Only the events of this session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<SessionId>,
+
+    /// Only those with a larger sequence number; it counts from 1 in each session.
+    #[arg(long, value_name = "N", value_parser = number, requires = "session")]
+    pub(crate) after: Option<u64>,
+
+    /// Only the events of this run, by its id or the beginning of it.
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<OsString>,
+
+    /// Only those of this type, such as run_failed; of one of them if there are several.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) types: Vec<EventType>,
+
+    /// Only those written at or after this time, such as 2026-01-31T12:00:00Z, or so long ago
+    /// at most, such as 2h or 3d.
+    #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
+    pub(crate) since: Option<Moment>,
+
+    /// Only those after this position, which counts in all sessions together: where a reader
+    /// goes on that has read up to there.
+    #[arg(long, value_name = "POSITION", value_parser = number)]
+    pub(crate) from: Option<u64>,
+
+    /// At most this many, from the first that matches on.
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) limit: Option<u64>,
+
+    /// Go on with what happens next, until interrupted.
+    #[arg(long)]
+    pub(crate) follow: bool,
 }
 
 /// What `runs` takes.

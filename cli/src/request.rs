@@ -22,8 +22,8 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, GcArgs, ListArgs, Moment,
-    PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
+    ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs, ListArgs,
+    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
 };
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
 use crate::failure::Failure;
@@ -312,29 +312,7 @@ impl Request {
                 let why = Self::Why(chooser.configured_at(place.clone()).0, path, snapshot);
                 chooser.reading(&place, &typed, why)?
             }
-            Command::Events {
-                session,
-                after,
-                run,
-                types,
-                since,
-                from,
-                limit,
-                follow,
-            } => {
-                let mut query = session.map_or_else(EventQuery::all, EventQuery::session);
-                query.after = after;
-                query.event_types = types;
-                query.since = since.map(|moment| chooser.time(moment));
-                query.after_position = from;
-                query.limit = limit;
-                let run = run.map(|id| id.to_string_lossy().into_owned());
-                let asked = EventsOf { query, run };
-                match follow {
-                    false => Self::Events(asked),
-                    true => Self::FollowEvents(asked),
-                }
-            }
+            Command::Events(args) => events(args, &chooser),
             Command::Transcript { id, from } => Self::Transcript {
                 id: id.to_string_lossy().into_owned(),
                 from,
@@ -811,6 +789,23 @@ pub(crate) fn foreground<A: Into<OsString> + Clone>(
             true => CommandOutput::Stderr,
             false => CommandOutput::Inherit,
         })
+}
+
+fn events(args: EventsArgs, chooser: &Chooser<'_>) -> Request {
+    let mut query = args
+        .session
+        .map_or_else(EventQuery::all, EventQuery::session);
+    query.after = args.after;
+    query.event_types = args.types;
+    query.since = args.since.map(|moment| chooser.time(moment));
+    query.after_position = args.from;
+    query.limit = args.limit;
+    let run = args.run.map(|id| id.to_string_lossy().into_owned());
+    let asked = EventsOf { query, run };
+    match args.follow {
+        false => Request::Events(asked),
+        true => Request::FollowEvents(asked),
+    }
 }
 
 /// Which runs are listed: those of a session, else those of the workspace.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::families::run;
+use crate::hit::run;
 
 /// The values of the element that begins with the `<` at `at`, if its key says that they are
 /// passwords.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use regex_automata::meta;
 
 use crate::add_element;
-use crate::rules::Hit;
+use crate::hit::{Hit, run};
 
 /// The names of the rules, by their index.
 pub(crate) const FAMILIES: [&str; 7] = [
@@ -175,12 +175,6 @@ impl Scan<'_> {
             self.push(NUGET, value);
         }
     }
-}
-
-/// The end of the longest run from `at` of bytes that `is_part` accepts.
-pub(crate) fn run(bytes: &[u8], at: usize, is_part: impl Fn(u8) -> bool) -> usize {
-    let rest = bytes.get(at..).unwrap_or_default();
-    at + rest.iter().take_while(|byte| is_part(**byte)).count()
 }
 
 fn is_base64url(byte: u8) -> bool {

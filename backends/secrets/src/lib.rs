@@ -22,6 +22,7 @@
 mod add_element;
 mod families;
 mod finding;
+mod hit;
 mod marks;
 mod redact;
 mod rule;

@@ -5,6 +5,7 @@ use regex_automata::meta;
 
 use crate::families::{self, FAMILIES};
 use crate::finding::{Finding, Fingerprint};
+use crate::hit::Hit;
 use crate::marks;
 use crate::rule::{AddedRule, SecretRule, SecretRuleError, builder};
 
@@ -30,13 +31,6 @@ pub struct SecretRules {
     added: Vec<AddedRule>,
     /// All patterns of `added` in one, which sees in one pass that text has none of them.
     any_added: Option<meta::Regex>,
-}
-
-/// A value, and the index of its rule: built-in rules first, then those that were added.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hit {
-    pub(crate) rule: usize,
-    pub(crate) range: Range<usize>,
 }
 
 impl SecretRules {

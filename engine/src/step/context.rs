@@ -15,6 +15,7 @@ use crate::events::event::{Event, EventType};
 use crate::id::{RunId, SessionId, StepId};
 use crate::records::question::{Answer, Question, QuestionPlace};
 use crate::step::emit;
+use crate::step::message_stream::MessageStream;
 use crate::step::plan::{PlanReport, StepPlan};
 use crate::step::step_error::StepError;
 use crate::step::step_log::StepLog;
@@ -120,6 +121,17 @@ impl RunContext {
     /// Appends several events, in this order, all or none.
     pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
         self.steps.emit(drafts).await
+    }
+
+    /// A message that arrives in pieces. They are stored as `message_streamed`, with `message_id`,
+    /// `text`, and `piece`, which counts from 1.
+    ///
+    /// At most one event is stored every 250 ms; pieces that come between are put together. Before
+    /// the next event of the adapter, of its steps and tools, and when the work ends, what has come
+    /// is stored. A word at the end that may be the beginning of a [secret value](crate::secrets) is
+    /// stored with what follows it. So a value is redacted though it comes in several pieces.
+    pub fn stream_message(&self, message_id: impl Into<String>) -> MessageStream {
+        MessageStream::begin(self.steps.clone(), message_id.into())
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod emit;
 pub(crate) mod message_stream;
 pub(crate) mod options;
 pub(crate) mod phase;
+pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod question;
 pub(crate) mod step_error;

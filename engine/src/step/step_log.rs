@@ -31,8 +31,8 @@ use crate::records::step_record::PhaseRecord;
 use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::emit;
-use crate::step::message_stream::{Pieces, Share};
 use crate::step::options::StepOptions;
+use crate::step::pieces::{Pieces, Share};
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
 
@@ -751,10 +751,16 @@ impl StepLog {
     async fn store_pieces(&self, share: Share) {
         let streams = self.streams().clone();
         for pieces in streams {
-            if let Err(e) = pieces.store(self, share).await {
+            if let Err(e) = self.store_of(&pieces, share).await {
                 tracing::warn!(run = %self.run_id(), error = %e.chain(), "pieces of a message are not stored");
             }
         }
+    }
+
+    /// Stores what has come of one message.
+    pub(crate) async fn store_of(&self, pieces: &Pieces, share: Share) -> Result<(), Error> {
+        let write = |draft| self.write_events(vec![draft]);
+        pieces.store(self.secrets(), share, write).await
     }
 
     /// Writes events of the adapter into the log, all or none, and nothing before them.
