@@ -105,9 +105,10 @@ pub use tokio_util::sync::CancellationToken;
 /// Commands as the work of a run: what they read, write and answer with.
 pub mod commands {
     pub use crate::process::command::{
-        CommandInput, CommandOutput, DEFAULT_MAX_OUTPUT_BYTES, EndSignal, OutputPiece,
+        CommandInput, CommandOutput, DEFAULT_MAX_OUTPUT_BYTES, EndSignal,
     };
     pub use crate::process::guardian::be_guardian;
+    pub use crate::process::output::OutputPiece;
     pub use crate::records::output::CommandResult;
 }
 

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::process::group::ProcessGroup;
 use crate::process::guardian_channel::{self, GUARDIAN, Streams};
 use crate::process::orphans::{self, Orphans};
-use crate::process::output::{Silence, Stream, Wanted};
+use crate::process::output::{OutputPiece, Silence, Stream, Wanted};
 use crate::process::started::{Guarded, Left, Started};
 use crate::process::survivors::CURRENT_RUN;
 use crate::process::terminal::{ModesKept, Terminal};
@@ -162,18 +162,6 @@ impl AskedToEnd {
     fn is_timeout(self) -> bool {
         matches!(self, Self::TimeIsUp | Self::Idle)
     }
-}
-
-/// A piece of a command's output, or its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OutputPiece {
-    /// Bytes of stdout.
-    Stdout(Vec<u8>),
-    /// Bytes of stderr.
-    Stderr(Vec<u8>),
-    /// The exit code; the last piece, sent exactly once.
-    Exit(i32),
 }
 
 impl CommandAdapter {

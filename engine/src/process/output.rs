@@ -20,11 +20,22 @@ use tokio_util::sync::CancellationToken;
 use crate::blocking::Blocking;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::process::command::OutputPiece;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::output::CommandResult;
 use crate::step::context::RunContext;
 use crate::step::step_log::StepLog;
+
+/// A piece of a command's output, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputPiece {
+    /// Bytes of stdout.
+    Stdout(Vec<u8>),
+    /// Bytes of stderr.
+    Stderr(Vec<u8>),
+    /// The exit code; the last piece, sent exactly once.
+    Exit(i32),
+}
 
 /// How long to go on reading a stream once every process of the group is gone: only one that left
 /// the group can hold it open.

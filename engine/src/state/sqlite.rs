@@ -12,6 +12,7 @@ mod packed;
 mod pins;
 mod questions;
 mod queue;
+mod queue_state;
 mod restores;
 mod runs;
 mod sessions;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, Row, params};
 use super::events::Appended;
 use super::leases::claim_lease;
 use super::lost::lost;
+use super::queue_state::set_state;
 use super::runs::move_run;
 use super::values::{count, id, json, nanoseconds, parse, word};
 use crate::events::event::EventType;
@@ -171,31 +172,6 @@ fn withdraw(
         &withdrawal.said,
     );
     appended.append(transaction, &event)?;
-    Ok(())
-}
-
-/// Follows a run that has moved, if it was submitted.
-pub(super) fn moved(
-    transaction: &Connection,
-    run_id: &RunId,
-    to: RunStatus,
-) -> Result<(), StateError> {
-    let state = match to {
-        RunStatus::Running | RunStatus::Asking => QueueState::UnderWay,
-        _ => QueueState::Over,
-    };
-    set_state(transaction, run_id, state)
-}
-
-/// Sets the state of a row; one that has it already, or is not there, is no error.
-fn set_state(
-    transaction: &Connection,
-    run_id: &RunId,
-    state: QueueState,
-) -> Result<(), StateError> {
-    let mut set = transaction
-        .prepare_cached("UPDATE queue SET state = ?1 WHERE run_id = ?2 AND state <> ?1")?;
-    set.execute(params![state.as_str(), run_id.as_str()])?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::leases::insert_lease;
 use super::lost::lost;
-use super::queue;
+use super::queue_state;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;
@@ -91,7 +91,7 @@ pub(super) fn move_run(
     if moved == 0 {
         return Err(lost(transaction, "runs", "run", id.as_str(), from.as_str()));
     }
-    queue::moved(transaction, id, to)
+    queue_state::moved(transaction, id, to)
 }
 
 /// Replaces what a host has said of a run.
