@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::step::pieces::{Pieces, Share};
 use crate::step::step_log::StepLog;
 
-/// A message of an agent or a model that comes in pieces: see [`RunContext::stream_message`].
+/// A message of an agent or a model that comes in pieces: see
+/// [`RunContext::stream_message`](crate::RunContext::stream_message).
 #[must_use = "its pieces are pushed"]
 pub struct MessageStream {
     log: StepLog,
