@@ -10,6 +10,7 @@ use std::task::Poll;
 use stillframe_backends::ErrorKind;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tracing::Span;
 
 use crate::blocking::lanes::{Demand, Lanes};
 use crate::error::Error;
@@ -109,6 +110,8 @@ impl Blocking {
     /// Starts `work`, which never panics, on a thread of its own, which takes no turn: somebody who
     /// has one may be waiting for it.
     pub(crate) fn start_beside(&self, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let span = Span::current();
+        let work = move || span.in_scope(work);
         std::thread::Builder::new().spawn(work).map(drop)
     }
 
@@ -153,15 +156,17 @@ async fn done_on_a_thread<T: Send + 'static>(
     }
 }
 
-/// Does `work` on a thread that may block. Nothing else in the engine calls `spawn_blocking`.
+/// Does `work` on a thread that may block, as a part of the caller's span. Nothing else in the
+/// engine calls `spawn_blocking`.
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
 fn on_a_thread<T: Send + 'static>(
     permit: impl Send + 'static,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
+    let span = Span::current();
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        work()
+        span.in_scope(work)
     })
 }
 

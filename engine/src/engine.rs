@@ -20,6 +20,7 @@ use stillframe_backends::{ErrorKind, StateDir};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::actors::adopted::Adopted;
 use crate::actors::core::{Core, Shared};
@@ -45,6 +46,7 @@ use crate::state::reserve::Reserve;
 use crate::state::sqlite::SqliteStore;
 use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::answering;
+use crate::telemetry;
 use crate::upkeep::recovery;
 
 /// How long to wait, at a shutdown, for what was cancelled.
@@ -75,6 +77,7 @@ impl Engine {
     pub async fn start(options: EngineOptions) -> Result<Self, Error> {
         options.check()?;
         let secrets = options.secrets()?;
+        telemetry::describe();
         let blocking = Blocking::new(options.max_blocking);
         let engine_id = EngineId::random();
         let (asked, id) = (options.clone(), engine_id.clone());
@@ -252,7 +255,7 @@ impl Engine {
         let adapter = BoxAdapter::new(adapter);
         let reader = self.core.parts.reader.clone();
         // On a separate task, so that the session ends with its run even if the caller is dropped.
-        let task = self.core.runtime.spawn(async move {
+        let run = async move {
             let result = closing.execute_run(options, adapter).await;
             let ended = match &result {
                 Ok(outcome) if outcome.is_stored || !ends_session => return result,
@@ -279,7 +282,8 @@ impl Engine {
                 (Ok(outcome), Err(e)) => Err(e.touched_if(true).with_outcome(outcome)),
                 (result, _) => result,
             }
-        });
+        };
+        let task = self.core.runtime.spawn(run.in_current_span());
         task.await.unwrap_or_else(|_| Err(stopped()))
     }
 

@@ -67,6 +67,7 @@ mod run;
 mod session;
 mod state;
 mod step;
+mod telemetry;
 pub mod upkeep;
 mod workspace;
 

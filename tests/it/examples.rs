@@ -175,6 +175,32 @@ fn the_custom_backend_puts_the_poem_back() {
     );
 }
 
+#[test]
+fn the_endpoint_for_prometheus_has_what_was_counted() {
+    let ws = TestWorkspace::plain();
+    let text = example(&ws, "prometheus", &["once"]);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(
+        head.contains(&format!("Content-Length: {}", body.len())),
+        "{head}"
+    );
+    for line in [
+        "# TYPE stillframe_captures_total counter",
+        "stillframe_captures_total{backend=\"hash\"} 2",
+        "stillframe_runs_total{status=\"completed\"} 1",
+        "# TYPE stillframe_capture_duration_seconds histogram",
+        "stillframe_capture_duration_seconds_bucket{le=\"+Inf\"} 2",
+        "stillframe_capture_duration_seconds_count 2",
+    ] {
+        assert!(body.lines().any(|l| l == line), "{line}: {body}");
+    }
+    let described = body
+        .lines()
+        .filter(|line| line.starts_with("# HELP stillframe_"));
+    assert!(described.count() >= 14, "{body}");
+}
+
 // A new example has to have its test here
 #[test]
 fn every_example_of_the_engine_is_run() {

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::actors::artifact_store::{self, ArtifactStoreMessage, Putting, Reader};
 use crate::actors::run::{RunMessage, Step, Work};
@@ -26,6 +27,7 @@ use crate::records::outcome::RunOutcome;
 use crate::records::recovery::RecoveryReport;
 use crate::records::run_row::NewRun;
 use crate::state::new_session;
+use crate::telemetry;
 
 /// How often an actor that was lost is asked for again before the engine counts as gone.
 const MAX_ASKS: usize = 8;
@@ -106,7 +108,7 @@ impl Core {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        self.tasks.spawn_on(task, &self.runtime)
+        self.tasks.spawn_on(task.in_current_span(), &self.runtime)
     }
 
     /// Does something that goes on though the caller is dropped, and that a shutdown waits for.
@@ -114,7 +116,7 @@ impl Core {
         &self,
         operation: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let permit = self.admit()?;
+        let permit = telemetry::counted(self.admit())?;
         let task = self.spawn(async move {
             let _permit = permit;
             operation.await
@@ -340,9 +342,9 @@ impl Core {
 
 /// What a task answers, also where it panics, or is lost with its runtime.
 async fn answer_of<T>(task: JoinHandle<Result<T, Error>>) -> Result<T, Error> {
-    match task.await {
+    telemetry::counted(match task.await {
         Ok(answer) => answer,
         Err(lost) if lost.is_panic() => Err(Error::new(ErrorKind::Storage, lost)),
         Err(_) => Err(stopped()),
-    }
+    })
 }

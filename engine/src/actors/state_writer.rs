@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use stillframe_secrets::SecretRules;
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 use crate::error::Error;
 use crate::events::event::Event;
@@ -17,6 +18,7 @@ use crate::state::error::StateError;
 use crate::state::liveness::EngineLock;
 use crate::state::redaction;
 use crate::state::registering::Registering;
+use crate::telemetry;
 
 /// How long between two looks for events of other processes, which ring no bell here.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -247,18 +249,24 @@ impl StateWriter {
         changes: Vec<Change>,
         held: Option<Registering>,
     ) -> Result<Vec<Event>, Error> {
-        match self.send(changes, held).await {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(lost()),
-        }
+        let (span, began) = (telemetry::commit_span(changes.len()), Instant::now());
+        let events = match self.send(changes, held).instrument(span.clone()).await {
+            Ok(result) => result?,
+            Err(_) => return Err(lost()),
+        };
+        telemetry::committed(&span, events.len(), began.elapsed());
+        Ok(events)
     }
 
     /// As [`StateWriter::commit`], for work that may block.
     pub(crate) fn commit_blocking(&self, changes: Vec<Change>) -> Result<Vec<Event>, Error> {
-        match self.send(changes, None).blocking_recv() {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(lost()),
-        }
+        let (span, began) = (telemetry::commit_span(changes.len()), Instant::now());
+        let events = match span.in_scope(|| self.send(changes, None).blocking_recv()) {
+            Ok(result) => result?,
+            Err(_) => return Err(lost()),
+        };
+        telemetry::committed(&span, events.len(), began.elapsed());
+        Ok(events)
     }
 
     fn send(

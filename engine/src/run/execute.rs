@@ -10,7 +10,7 @@ mod queued;
 mod result;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stillframe_backends::{
@@ -20,6 +20,7 @@ use stillframe_backends::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
@@ -49,6 +50,7 @@ use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::context::RunContext;
 use crate::step::step_log::{StepLog, StepPlace};
+use crate::telemetry::{self, Lock};
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, turn};
 
@@ -304,14 +306,22 @@ impl RunTask {
         self.claim_queued().await?;
         // From here on a shutdown waits for it, though its task is still to be started.
         let waited_for = core.tasks.token();
+        let span = telemetry::run_span(&session_id, &run_id);
         let work: Work = Box::new(move |reply| {
-            Box::pin(async move {
+            let work = async move {
+                let began = Instant::now();
                 let answer = self.finished().await;
+                let status = answer
+                    .as_ref()
+                    .ok()
+                    .map(|outcome| outcome.run.status.as_str());
+                telemetry::ran(status, began.elapsed());
                 drop(under_way);
                 // The host may have left; what is done is done.
                 let _ = reply.send(answer);
                 drop(waited_for);
-            })
+            };
+            Box::pin(work.instrument(span))
         });
         match core.begin_run((&session_id, &run_id), new, work).await {
             Ok(answer) => answer,
@@ -505,13 +515,16 @@ impl RunTask {
         let parts = &self.core.parts;
         let lock_timeout = parts.settings.lock_timeout;
         let holder = lock::holder_of(&self.run_id, &self.session_id);
-        RunLock::acquire(
+        let began = Instant::now();
+        let lock = RunLock::acquire(
             &place.opened.workspace,
             &holder,
             lock_timeout,
             &parts.blocking,
         )
-        .await
+        .await?;
+        telemetry::waited(Lock::Run, began.elapsed());
+        Ok(lock)
     }
 
     /// Does the work of a run that its session has accepted.
@@ -696,7 +709,8 @@ impl RunTask {
             within: None,
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
-        let mut task = tokio::spawn(async move { adapter.run(context).await });
+        let worked = async move { adapter.run(context).await };
+        let mut task = tokio::spawn(worked.in_current_span());
         let time_is_up = async {
             match self.options.timeout {
                 Some(limit) => tokio::time::sleep(limit).await,

@@ -34,6 +34,7 @@ use crate::session::{copy, undo};
 use crate::state::snapshot_name;
 use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::{artifact, emit};
+use crate::telemetry;
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::capture::{self, NOW};
 use crate::workspace::opened::{self, Opened};
@@ -101,7 +102,8 @@ impl SessionManager {
         options: RunOptions,
         adapter: impl Adapter,
     ) -> Result<RunOutcome, Error> {
-        execute::execute(&self.core, &self.id, options, BoxAdapter::new(adapter)).await
+        let adapter = BoxAdapter::new(adapter);
+        telemetry::counted(execute::execute(&self.core, &self.id, options, adapter).await)
     }
 
     /// Accepts a run into the durable queue: on `Ok` it is on disk, with its options, the name of
@@ -236,7 +238,7 @@ impl SessionManager {
                             true => {
                                 let mut now = guard.since(target.id.clone());
                                 now.label = Label::new(NOW);
-                                Some(backend.snapshot(&op, locked, &now)?)
+                                Some(capture::take(&op, locked, &*backend, &now)?)
                             }
                             false => None,
                         };
@@ -618,7 +620,7 @@ async fn diff(
             if let Some(bytes) = request.max_untracked_file_bytes {
                 capture.max_untracked_file_bytes = bytes;
             }
-            let now = backend.snapshot(&op, locked, &capture)?;
+            let now = capture::take(&op, locked, &*backend, &capture)?;
             let compared = compare::with_patch(
                 &op,
                 &parts,
@@ -697,7 +699,7 @@ async fn restore(
                 // What is there stands for what a run left: anything else would be a guess at what
                 // the index and the branch may lose.
                 let present = as_large()?.since(target.id.clone());
-                let present = backend.snapshot(&op, locked, &present)?;
+                let present = capture::take(&op, locked, &*backend, &present)?;
                 let row = capture::row_of(locked, &present, Some(&session_id), None);
                 capture::keep(&parts, vec![row])?;
                 options = options.repository(to_target(&target, &present));

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stillframe_backends::{ErrorKind, SnapshotId};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::error::Error;
 use crate::failure::Failure;
@@ -28,6 +29,7 @@ use crate::step::options::{Rerun, StepOptions};
 use crate::step::plan::{PlanReport, StepIdentity};
 use crate::step::step_error::StepError;
 use crate::step::step_log::{self, Attempt, Begun, Choices, StepLog};
+use crate::telemetry;
 
 /// The longest name of a phase or step, in bytes: a line in a listing, not a document.
 const MAX_NAME_BYTES: usize = 200;
@@ -287,11 +289,7 @@ impl Phase {
     }
 
     /// As [`Phase::step`], with options; `work` is called for each attempt.
-    pub async fn step_with<T, F, R>(
-        &self,
-        options: StepOptions,
-        mut work: F,
-    ) -> Result<T, StepError>
+    pub async fn step_with<T, F, R>(&self, options: StepOptions, work: F) -> Result<T, StepError>
     where
         T: Serialize + DeserializeOwned,
         F: FnMut(StepContext) -> R,
@@ -299,7 +297,28 @@ impl Phase {
     {
         self.check()?;
         check_name("step", &options.name)?;
-        let mut options = options;
+        let began = Instant::now();
+        let span = telemetry::step_span(
+            &self.context.run_id,
+            &self.key.phase,
+            self.key.iteration,
+            &options.name,
+        );
+        let done = async {
+            let done = self.done(options, work).await;
+            telemetry::worked(done.is_ok(), began.elapsed());
+            done
+        };
+        done.instrument(span).await
+    }
+
+    /// Does a step with a valid name, unless it is done.
+    async fn done<T, F, R>(&self, mut options: StepOptions, mut work: F) -> Result<T, StepError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnMut(StepContext) -> R,
+        R: Future<Output = Result<T, AdapterError>>,
+    {
         let at_work = self.log.at_work(self.context.within);
         let mut attempt = match self.begin(&mut options, at_work.number).await? {
             Started::Attempt(attempt) => *attempt,
@@ -315,6 +334,7 @@ impl Phase {
             // A future that is dropped in the middle leaves no step that looks as if it were under
             // way.
             let Attempt { row, dropped } = attempt;
+            tracing::Span::current().record("attempt", row.attempt);
             let context = self.context_of(&row, failed, at_work.number);
             let began = Instant::now();
             let result = work(context).await;

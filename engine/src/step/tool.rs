@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stillframe_backends::{Snapshot, SnapshotId};
+use tracing::Instrument as _;
 
 use crate::error::Error;
 use crate::events::data::{Failed, ToolCall, ToolDone};
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::step::adapter_error::AdapterError;
 use crate::step::context::RunContext;
 use crate::step::tool_counters::ToolCounters;
+use crate::telemetry;
 use crate::workspace::finish;
 
 /// Tools that change nothing, if the host names no others.
@@ -183,13 +185,20 @@ impl RunContext {
             counters.total += 1;
             *counters.by_tool.entry(options.name.clone()).or_default() += 1;
         });
-        let called = match self.steps.note_work(self.within).await {
-            Ok(()) => self.called(&options, call).await,
-            Err(source) => Err(ToolError::NotCalled {
-                name: options.name.clone(),
-                source,
-            }),
+        let began = Instant::now();
+        let called = async {
+            let called = match self.steps.note_work(self.within).await {
+                Ok(()) => self.called(&options, call).await,
+                Err(source) => Err(ToolError::NotCalled {
+                    name: options.name.clone(),
+                    source,
+                }),
+            };
+            telemetry::worked(called.is_ok(), began.elapsed());
+            called
         };
+        let span = telemetry::tool_span(&self.run_id, &options.name);
+        let called = called.instrument(span).await;
         self.steps.note_worked(self.within).await;
         self.count(|counters| match &called {
             Ok(_) => counters.successful += 1,

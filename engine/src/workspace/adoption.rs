@@ -172,7 +172,7 @@ pub(crate) fn untold_restore(
     let backend = backends::backend_of(parts, guard.backend)?;
     let taken = match after {
         Some(_) => None,
-        None => Some(backend.snapshot(op, locked, &options)?),
+        None => Some(capture::take(op, locked, &*backend, &options)?),
     };
     let after = after.or(taken.as_ref()).expect("one of them is there");
     if after.same_content(guard) {

@@ -1,7 +1,9 @@
 //! A capture, and its row and event in the log.
 
+use std::time::Instant;
+
 use stillframe_backends::{
-    Backend, LockedWorkspace, Operation, Snapshot, SnapshotOptions, Workspace,
+    Backend, LockedWorkspace, Operation, Snapshot, SnapshotError, SnapshotOptions, Workspace,
 };
 
 use crate::actors::Parts;
@@ -13,6 +15,7 @@ use crate::records::outcome::TakenSnapshot;
 use crate::records::snapshot::SnapshotRow;
 use crate::state::change::{Change, NewEvent};
 use crate::state::snapshot_name::{self, SnapshotName};
+use crate::telemetry;
 
 /// The label of a capture that is only made to be compared with, and forgotten at once.
 pub(crate) const NOW: &str = "now";
@@ -23,6 +26,20 @@ pub(crate) struct Whose<'a> {
     pub(crate) run_id: Option<&'a RunId>,
     /// What has to hold for its row and its event to be written.
     pub(crate) fence: Option<Change>,
+}
+
+/// Takes a snapshot that is in the store then, and in no log.
+pub(crate) fn take(
+    op: &Operation,
+    locked: &LockedWorkspace,
+    backend: &dyn Backend,
+    options: &SnapshotOptions,
+) -> Result<Snapshot, SnapshotError> {
+    let span = telemetry::capture_span(locked.id(), options);
+    let began = Instant::now();
+    let snapshot = span.in_scope(|| backend.snapshot(op, locked, options))?;
+    telemetry::captured(&span, &snapshot, began.elapsed());
+    Ok(snapshot)
 }
 
 /// Takes a snapshot, and returns once it, its row and its event are durable.
@@ -39,7 +56,7 @@ pub(crate) fn capture(
         run_id,
         fence,
     } = whose;
-    let snapshot = backend.snapshot(op, locked, options)?;
+    let snapshot = take(op, locked, backend, options)?;
     let log = log_of(parts, locked, &snapshot, session_id, run_id);
     keep(parts, fence.into_iter().chain(log).collect())?;
     Ok(snapshot)
@@ -55,7 +72,7 @@ pub(crate) fn capture_if_changed(
     options: &SnapshotOptions,
     session_id: &SessionId,
 ) -> Result<TakenSnapshot, Error> {
-    let snapshot = backend.snapshot(op, locked, options)?;
+    let snapshot = take(op, locked, backend, options)?;
     // It is there: what is made of it is done to its end.
     let op = &op.to_its_end();
     let latest = SnapshotName::Latest(0);

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};
+use std::time::Instant;
 
 use stillframe_backends::{Diff, DiffOptions, Operation, PathError, Snapshot, Workspace};
 
 use crate::actors::Parts;
 use crate::error::Error;
+use crate::telemetry;
 use crate::workspace::backends::backend_of;
 
 /// Compares two snapshots, and writes the whole patch to `out`, if one is asked for.
@@ -26,7 +28,11 @@ pub(crate) fn compare(
         return Err(stillframe_backends::DiffError::DifferentBackends.into());
     }
     let backend = backend_of(parts, from.backend)?;
-    Ok(backend.diff(op, workspace, from, to, options, out)?)
+    let span = telemetry::diff_span(workspace.id(), from, to);
+    let began = Instant::now();
+    let diff = span.in_scope(|| backend.diff(op, workspace, from, to, options, out))?;
+    telemetry::compared(&span, &diff, began.elapsed());
+    Ok(diff)
 }
 
 /// As [`compare`]. The whole patch, if one is asked for, is in a file without a name, which is at

@@ -1,6 +1,7 @@
 //! Restores: a rollback, a restore by hand or an undo, from the beginning to the record.
 
 use std::io;
+use std::time::Instant;
 
 use stillframe_backends::ref_commands::is_symbolic;
 use stillframe_backends::{
@@ -14,6 +15,7 @@ use crate::id::SessionId;
 use crate::records::restore_document::{RestorePurpose, RestoreRow, restored_document};
 use crate::state::change::Change;
 use crate::state::hold::Hold;
+use crate::telemetry;
 use crate::workspace::adoption::{self, Untold};
 use crate::workspace::opened::Opened;
 use crate::workspace::restore_record::{Done, head, record};
@@ -36,6 +38,29 @@ pub(crate) struct Restoring {
 /// What it is about is on record before it begins, so that recovery can tell of one that it
 /// finishes.
 pub(crate) fn restore(
+    op: &Operation,
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    goal: &RestoreGoal,
+    options: &RestoreOptions,
+    restoring: &Restoring,
+) -> Result<RestoreOutcome, Error> {
+    let run_id = restoring.hold.as_ref().map(|hold| &hold.run_id);
+    let span = telemetry::restore_span(
+        locked.id(),
+        (&restoring.session_id, run_id),
+        (restoring.purpose, restoring.to.as_str()),
+    );
+    let began = Instant::now();
+    let done = || recorded(op, parts, locked, backend, goal, options, restoring);
+    let outcome = span.in_scope(done)?;
+    telemetry::restored(&span, restoring.purpose, &outcome, began.elapsed());
+    Ok(outcome)
+}
+
+/// Restores, with what comes before and after on record.
+fn recorded(
     op: &Operation,
     parts: &Parts,
     locked: &mut LockedWorkspace,

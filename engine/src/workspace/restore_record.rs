@@ -150,7 +150,7 @@ pub(crate) fn recovered(
         .since(guard.id.clone())
         .retain_content(true);
     let backend = backends::backend_of(parts, guard.backend)?;
-    let result = backend.snapshot(&Operation::unbounded(), locked, &options)?;
+    let result = capture::take(&Operation::unbounded(), locked, &*backend, &options)?;
 
     let wanted = differing(parts, locked, guard, &target)?;
     let left = differing(parts, locked, &result, &target)?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use stillframe_backends::{ErrorKind, LockedWorkspace, Operation, Workspace, printable};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::actors::core::Core;
 use crate::actors::workspace::{Job, Waiting, Weight, WorkspaceMessage};
@@ -15,6 +16,7 @@ use crate::actors::{Parts, Ticket};
 use crate::blocking::StepLost;
 use crate::error::{Error, stopped};
 use crate::records::queue::Priority;
+use crate::telemetry::{self, Lock};
 use crate::workspace::cancellation::{self, Cancellation};
 use crate::workspace::size::is_large;
 
@@ -88,13 +90,19 @@ async fn in_turn<T: Send + 'static>(
     work: impl FnOnce(&mut LockedWorkspace) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let mut told = std::pin::pin!(told);
-    let deadline = Instant::now() + lock_timeout.min(MAX_WAIT);
+    let began = Instant::now();
+    let deadline = began + lock_timeout.min(MAX_WAIT);
     let step = {
         let (parts, workspace) = (core.parts.clone(), workspace.clone());
-        let op = op.clone();
+        let (op, span) = (op.clone(), Span::current());
         move || {
             let lock_timeout = deadline.saturating_duration_since(Instant::now());
-            let step = AssertUnwindSafe(|| locked(&op, &parts, workspace, lock_timeout, work));
+            let work = |locked: &mut LockedWorkspace| {
+                telemetry::waited(Lock::Workspace, began.elapsed());
+                work(locked)
+            };
+            let step = || locked(&op, &parts, workspace, lock_timeout, work);
+            let step = AssertUnwindSafe(|| span.in_scope(step));
             catch_unwind(step).unwrap_or_else(|payload| Err(StepLost::panicked(&*payload).into()))
         }
     };

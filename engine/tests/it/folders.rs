@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs`
 /// has no place: it only says what is public.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "id",
     "failure",
     "events",
     "records",
     "error",
+    "telemetry",
     "blocking",
     "state",
     "options",

@@ -4,6 +4,8 @@
 
 #[path = "../../examples/custom_backend/copying.rs"]
 mod copying;
+#[path = "../../examples/prometheus/recorder.rs"]
+mod recorder;
 mod support;
 
 mod artifacts;
@@ -22,6 +24,7 @@ mod runs;
 mod secrets;
 mod sessions;
 mod steps;
+mod telemetry;
 mod tools;
 mod transcript;
 mod upkeep;
