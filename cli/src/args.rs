@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use stillframe::events::EventType;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
+use crate::logging::LogFormat;
 use crate::paint::ColorChoice;
 
 /// Snapshots of a directory around the work that happens in it.
@@ -57,6 +58,26 @@ pub(crate) struct Args {
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) no_retention: bool,
 
+    /// Show more, or less, of what the program tells of itself: off, error, warn, info, debug,
+    /// trace, or TARGET=LEVEL,…. Default: $STILLFRAME_LOG, else warn; nothing with --json.
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL|FILTER",
+        help_heading = "Everywhere"
+    )]
+    pub(crate) log: Option<String>,
+
+    /// The form of these lines. Default: text.
+    #[arg(
+        long,
+        global = true,
+        value_name = "text|json",
+        hide_possible_values = true,
+        help_heading = "Everywhere"
+    )]
+    pub(crate) log_format: Option<LogFormat>,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -81,6 +102,7 @@ Exit codes:
 
 Environment:
   STILLFRAME_HOME    where everything is kept (default: ~/.local/state/stillframe)
+  STILLFRAME_LOG     what the program tells of itself on stderr, as --log
   PAGER              what shows \"diff\" and \"show\" at a terminal (default: less); empty: nothing
   NO_COLOR           no colours, if it is not empty";
 

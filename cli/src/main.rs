@@ -10,6 +10,7 @@ mod config;
 mod copying;
 mod failure;
 mod guardian;
+mod logging;
 mod output;
 mod pager;
 mod paint;
@@ -36,6 +37,7 @@ use crate::args::{Args, Command};
 use crate::commands::Tools;
 use crate::config::{Config, MAX_STORE_BYTES};
 use crate::failure::{Failure, StatePlace};
+use crate::logging::Wanted;
 use crate::output::{Console, Reply};
 use crate::paint::ColorChoice;
 use crate::progress::ProgressLine;
@@ -53,7 +55,14 @@ fn main() -> ExitCode {
     };
     let console = Console::new(args.json, args.color);
     let is_run = matches!(args.command, Command::Run(_) | Command::Resume { .. });
-    let code = answer(args, console)
+    let wanted = Wanted {
+        filter: args.log.clone(),
+        env: std::env::var_os(logging::LOG),
+        format: args.log_format,
+        shows_warnings: console.shows_notes(),
+    };
+    let code = logging::begin(wanted)
+        .and_then(|()| answer(args, console))
         .and_then(|reply| console.deliver(reply))
         .unwrap_or_else(|failure| {
             console.fail(&failure);

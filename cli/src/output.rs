@@ -250,6 +250,11 @@ impl Console {
     }
 }
 
+/// Where the lines of the log go.
+pub(crate) fn log_writer() -> io::Stderr {
+    io::stderr()
+}
+
 pub(crate) fn to_stderr(line: &str) {
     // A stderr that is gone cannot be told so.
     let _ = writeln!(io::stderr().lock(), "stillframe: {line}");

@@ -1,6 +1,7 @@
 //! Carrying out the effects of steps on a repository, and settling those that a crash interrupted,
 //! by looking at the repository.
 
+use std::error::Error as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use stillframe_backends::{
@@ -9,7 +10,7 @@ use stillframe_backends::{
 
 use crate::actors::Parts;
 use crate::blocking::panic_text;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::events::data::{CommitCreated, CommitFailed, Reason};
 use crate::events::event::EventType;
 use crate::failure::Failure;
@@ -94,7 +95,8 @@ pub(crate) fn carry_out(
         Ok(info) => CommitRecord::of_git(info, run_id, Some(step_id), at),
         // It is made, whatever cannot be read of what it replaced.
         Err(e) => {
-            tracing::warn!(commit, error = %Error::from(e).chain(), "what it changed is not counted");
+            let because = e.source().map_or_else(|| e.to_string(), chain);
+            tracing::warn!(commit, because, "what it changed is not counted");
             CommitRecord::of_effect(effect, &commit, at)
         }
     };
