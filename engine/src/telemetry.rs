@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{
+    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use stillframe_backends::{Diff, RestoreOutcome, Snapshot, SnapshotOptions};
 use tracing::Span;
 use tracing::field::Empty;
@@ -30,6 +32,7 @@ const EVENTS: &str = "stillframe_events_total";
 const COMMIT_DURATION: &str = "stillframe_state_commit_duration_seconds";
 const RUNS: &str = "stillframe_runs_total";
 const RUN_DURATION: &str = "stillframe_run_duration_seconds";
+const QUEUED_RUNS: &str = "stillframe_queued_runs";
 const ERRORS: &str = "stillframe_errors_total";
 
 /// Tells a recorder what each metric means.
@@ -55,6 +58,8 @@ pub(crate) fn describe() {
     for (name, unit, what) in counters {
         describe_counter!(name, unit, what);
     }
+    let what = "Runs that wait in the queue, as the engine last saw it";
+    describe_gauge!(QUEUED_RUNS, Unit::Count, what);
     let histograms = [
         (CAPTURE_DURATION, "How long a capture took"),
         (
@@ -270,6 +275,12 @@ pub(crate) enum Lock {
     Workspace,
     /// The right to change a workspace: held by a run for as long as it works.
     Run,
+}
+
+/// So many runs wait in the queue.
+pub(crate) fn queued(length: u64) {
+    // More than a float can count do not fit on a disk.
+    gauge!(QUEUED_RUNS).set(length as f64);
 }
 
 /// Counts `answer` if it is an error that a host gets.

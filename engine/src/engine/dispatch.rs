@@ -16,6 +16,7 @@ use crate::records::queue::{Occupied, QueueRow, Room, Turns, choose};
 use crate::run::execute::{Begun, begin};
 use crate::run::settle::settle_if_left;
 use crate::step::adapters::Adapters;
+use crate::telemetry;
 
 /// How long after a look that the log has caused the next one is, however much is written.
 const LOG_EVERY: Duration = Duration::from_millis(200);
@@ -125,9 +126,10 @@ impl Dispatcher {
     async fn look(&mut self, core: &Core) -> Result<Option<Duration>, Error> {
         let read = core.parts.reader.read(|store| {
             let taken = store.queue_taken()?;
-            Ok((store.queue_heads()?, taken))
+            Ok((store.queue_heads()?, taken, store.queue_length()?))
         });
-        let (mut heads, taken) = read.await?;
+        let (mut heads, taken, length) = read.await?;
+        telemetry::queued(length);
         let now = Instant::now();
         self.rests
             .retain(|id, _| heads.iter().any(|row| row.run_id == *id));

@@ -157,9 +157,7 @@ pub(crate) async fn execute(
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
             adapter.check(directory)?;
             let mut options = options;
-            if options.timeout.is_none() && adapter.calls_model() {
-                options.timeout = Some(MODEL_TIMEOUT);
-            }
+            limit_call_of_model(&mut options, &adapter);
             parts.reserve.check("the run")?;
             Ok::<_, Error>((options, adapter, workspace))
         })
@@ -198,6 +196,13 @@ pub(crate) async fn execute(
         _permit: permit,
     };
     task.start().await
+}
+
+/// Gives a run that calls a model its time, unless the host has.
+fn limit_call_of_model(options: &mut RunOptions, adapter: &BoxAdapter) {
+    if options.timeout.is_none() && adapter.calls_model() {
+        options.timeout = Some(MODEL_TIMEOUT);
+    }
 }
 
 /// Why a run was not begun: somebody else may have begun it since it was looked for.

@@ -108,6 +108,9 @@ pub(crate) trait StateStore: Send {
     /// What the queue has of a run; `None`: it was not submitted.
     fn queue_row(&self, run_id: &RunId) -> Result<Option<QueueRow>, StateError>;
 
+    /// How many runs wait in the queue.
+    fn queue_length(&self) -> Result<u64, StateError>;
+
     /// The first run that waits of each session and priority, in the order of submission; of
     /// sessions that take runs.
     fn queue_heads(&self) -> Result<Vec<QueueRow>, StateError>;

@@ -271,6 +271,10 @@ impl StateStore for SqliteStore {
         )
     }
 
+    fn queue_length(&self) -> Result<u64, StateError> {
+        Ok(queue::waiting(&self.connection)?)
+    }
+
     fn queue_heads(&self) -> Result<Vec<QueueRow>, StateError> {
         self.all(HEADS, (), read_queue)
     }

@@ -10,6 +10,7 @@ use stillframe::{
     AdapterError, AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind, RunContext,
     RunOptions, RunStatus, SessionManager,
 };
+use tokio::sync::Semaphore;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Instrument as _, Metadata, Subscriber};
@@ -18,7 +19,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
 use crate::recorder::Recorded;
-use crate::support::{Host, Work};
+use crate::support::{Host, Work, eventually};
 
 const PAGE: &str = include_str!("../../../docs/telemetry.md");
 
@@ -295,6 +296,48 @@ async fn metrics_are_what_the_page_lists_and_count_what_was_done() {
     assert!(more("stillframe_errors_total{kind=\"InvalidOptions\"}") >= 1.0);
     assert!(more("stillframe_lock_wait_seconds_count{lock=\"run\"}") >= 1.0);
     assert!(more("stillframe_lock_wait_seconds_count{lock=\"workspace\"}") >= 5.0);
+}
+
+// On one thread, which a recorder of its own can hear.
+#[tokio::test]
+async fn the_length_of_the_queue_is_told_as_runs_come_and_go() {
+    let recorded = Recorded::default();
+    let _heard = metrics::set_default_local_recorder(&recorded);
+    let length = || {
+        Values::of(&recorded)
+            .values
+            .get("stillframe_queued_runs")
+            .copied()
+    };
+    let host = Host::new();
+    let go = Arc::new(Semaphore::new(0));
+    let held = go.clone();
+    let options = host.options().max_running(1);
+    let options = options.adapter("held", move |_| {
+        let go = held.clone();
+        Ok(Work(move |_| {
+            let go = go.clone();
+            async move {
+                go.acquire().await.unwrap().forget();
+                Ok(AdapterOutput::empty())
+            }
+        }))
+    });
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let options = RunOptions::new("held");
+        let run = session.submit_run(options, "held", serde_json::Value::Null);
+        runs.push(run.await.unwrap());
+    }
+    eventually("one is begun", || async { length() == Some(2.0) }).await;
+    go.add_permits(3);
+    for run in &mut runs {
+        run.wait().await.unwrap();
+    }
+    eventually("none waits", || async { length() == Some(0.0) }).await;
+    engine.shutdown().await.unwrap();
 }
 
 /// What a recorder has.

@@ -8,7 +8,7 @@ use stillframe_backends::{ErrorKind, SnapshotId};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::{NoWork, NotStarted, RunPlace, RunTask, SharedError, kept, place};
+use super::{NoWork, NotStarted, RunPlace, RunTask, SharedError, kept, limit_call_of_model, place};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::RunQueued;
@@ -396,6 +396,7 @@ impl RunTask {
         let made = queued.adapters.make(name, input);
         self.adapter = made.map_err(|failure| Error::invalid_options(failure.message))?;
         self.adapter.check(directory.as_deref())?;
+        limit_call_of_model(&mut self.options, &self.adapter);
         Ok(queued.lock.take())
     }
 

@@ -17,18 +17,21 @@ use crate::state::change::{NewEvent, Withdrawal};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
+/// How many runs wait.
+pub(super) fn waiting(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut count =
+        connection.prepare_cached("SELECT count(*) FROM queue WHERE state = 'waiting'")?;
+    let waiting: i64 = count.query_row((), |row| row.get(0))?;
+    Ok(waiting.unsigned_abs())
+}
+
 /// Puts a run into the queue whose row was made before in the same transaction.
 pub(super) fn enqueue(
     transaction: &Connection,
     row: &QueueRow,
     max_queued: u64,
 ) -> Result<(), StateError> {
-    let waiting: i64 = transaction.query_row(
-        "SELECT count(*) FROM queue WHERE state = 'waiting'",
-        (),
-        |row| row.get(0),
-    )?;
-    if waiting.unsigned_abs() >= max_queued {
+    if waiting(transaction)? >= max_queued {
         return Err(StateError::Full { max_queued });
     }
     transaction.execute(
