@@ -12,7 +12,7 @@ const MAX_ID_BYTES: usize = 200;
 /// Some text is no id: 1 to 200 letters, digits, `.`, `_` or `-`, the first a letter or digit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a {noun} id: 1 to 200 letters, digits, \".\", \"_\" or \"-\", the first a letter or digit"
+    "{text:?} names no {noun}: an id is 1 to 200 letters, digits, \".\", \"_\" or \"-\", the first a letter or digit"
 )]
 pub struct InvalidId {
     noun: &'static str,

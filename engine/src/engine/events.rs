@@ -31,7 +31,7 @@ impl Engine {
             // Before reading, so that what is written meanwhile rings.
             notifier.mark_unchanged();
             let events = stream::read_page(parts, &mut query).await?;
-            if !events.is_empty() {
+            if !events.is_empty() || query.limit == Some(0) {
                 return Ok(events);
             }
             let Some(deadline) = deadline else {

@@ -17,6 +17,25 @@ pub(crate) fn data(said: &impl Serialize) -> Value {
     serde_json::to_value(said).expect("what an event says is plain data")
 }
 
+/// How deep lists and objects of hosts and adapters may lie in each other. A reader of JSON takes
+/// 128 levels, and what is read again lies in documents of ours.
+pub(crate) const MAX_DEPTH: usize = 100;
+
+/// Whether lists and objects lie in each other deeper than [`MAX_DEPTH`]. It takes no stack.
+pub(crate) fn is_too_deep<'a>(values: impl Iterator<Item = &'a Value>) -> bool {
+    let mut left: Vec<(&Value, usize)> = values.map(|value| (value, 0)).collect();
+    while let Some((value, depth)) = left.pop() {
+        let inner = depth + 1;
+        match value {
+            Value::Array(_) | Value::Object(_) if inner > MAX_DEPTH => return true,
+            Value::Array(all) => left.extend(all.iter().map(|value| (value, inner))),
+            Value::Object(all) => left.extend(all.values().map(|value| (value, inner))),
+            _ => {}
+        }
+    }
+    false
+}
+
 /// A value as JSON, as it is stored.
 pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("what an event says is plain data")

@@ -25,8 +25,9 @@ pub struct EventDraft {
     /// What there is to say about it. Up to 64 KiB of JSON are kept in the log; more is kept as an
     /// artifact, and 16 MiB are the limit.
     pub data: Value,
-    /// The id; the same draft with the same id is written once, however often it is sent. Default:
-    /// a random one.
+    /// The id; the same draft with the same id is written once, however often it is sent. (Not if
+    /// other [secret rules](crate::EngineOptions::secret_rules) take something out of it in
+    /// between: that is a `Conflict`.) Default: a random one.
     pub id: Option<EventId>,
     /// A run of the session that it belongs to. An adapter's events belong to its run. Default:
     /// none.

@@ -21,7 +21,7 @@ pub struct Event {
     /// Names this event for ever.
     pub id: EventId,
     /// Its place in the log of all sessions: larger than that of every event before it, and never
-    /// used again. There are gaps.
+    /// used again in this database. There are gaps.
     #[serde(default)]
     pub position: u64,
     /// What happened.
@@ -102,10 +102,15 @@ impl fmt::Display for EventSource {
 pub struct EventType(std::borrow::Cow<'static, str>);
 
 macro_rules! event_types {
-    ($list:ident: $($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
         impl EventType {
             $($(#[$doc])* pub const $name: Self = Self(std::borrow::Cow::Borrowed($text));)+
+        }
+    };
+    ($list:ident: $($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+        event_types! { $($(#[$doc])* $name = $text;)+ }
 
+        impl EventType {
             const $list: &'static [Self] = &[$(Self::$name),+];
         }
     };
@@ -230,7 +235,7 @@ event_types! { OF_ENGINE_AND_ADAPTERS:
 }
 
 // What hosts and adapters have in common, so that a reader knows it whoever wrote it.
-event_types! { OF_ANYBODY:
+event_types! {
     /// A message was given to an agent or a model. Data is the writer's; a transcript shows `role`,
     /// `message_id`, and `text` or `content`.
     MESSAGE_SENT = "message_sent";
@@ -275,16 +280,6 @@ impl EventType {
                 !Self::OF_THE_ENGINE.contains(self) && !Self::OF_ENGINE_AND_ADAPTERS.contains(self)
             }
         }
-    }
-
-    /// Whether it is one of the constants.
-    pub(crate) fn is_known(&self) -> bool {
-        let lists = [
-            Self::OF_THE_ENGINE,
-            Self::OF_ENGINE_AND_ADAPTERS,
-            Self::OF_ANYBODY,
-        ];
-        lists.iter().any(|list| list.contains(self))
     }
 
     /// Fails unless it is a type that there may be.

@@ -158,5 +158,9 @@ pub(crate) async fn read_page(parts: &Parts, query: &mut EventQuery) -> Result<V
     let last = events.last().map(|event| event.position);
     let seen = if is_all { last.max(Some(end)) } else { last };
     query.after_position = query.after_position.max(seen);
+    if query.session_id.is_some() {
+        // The number leads straight to where the next page begins.
+        query.after = query.after.max(events.last().map(|event| event.sequence));
+    }
     Ok(events)
 }

@@ -1,6 +1,7 @@
 //! Why the state could not be read or written.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use stillframe_backends::{ErrorKind, PathError};
 
@@ -57,6 +58,9 @@ pub(crate) enum StateError {
     /// A file of the state could not be made or read.
     #[error("the state cannot be kept")]
     Io(#[from] PathError),
+    /// What kept this and other commits from being written.
+    #[error(transparent)]
+    OfAll(Arc<Self>),
     /// SQLite refused.
     #[error("the state database failed")]
     Sqlite(#[from] rusqlite::Error),
@@ -75,6 +79,7 @@ impl StateError {
             Self::InUse | Self::Full { .. } => ErrorKind::Busy,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::VersionTooNew { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,
+            Self::OfAll(source) => source.kind(),
             Self::Io(source) => source.storage_kind(),
             Self::Sqlite(source) => match source.sqlite_error_code() {
                 Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Busy,

@@ -16,7 +16,7 @@ macro_rules! damaged {
     (sessions) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('sessions', ",
-            "id, status, version, last_sequence, created_at, ended_at",
+            "id, status, version, sequence_floor, created_at, ended_at",
             ") THEN NULL ELSE 'session' END AS damaged"
         )
     };

@@ -21,9 +21,10 @@ mod steps;
 mod values;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rusqlite::{Connection, Row, TransactionBehavior, params};
-use stillframe_backends::{Label, SnapshotId};
+use stillframe_backends::{ErrorKind, Label, SnapshotId};
 
 use crate::events::event::Event;
 use crate::events::query::EventQuery;
@@ -121,6 +122,12 @@ impl StateStore for SqliteStore {
             // Mostly none is refused, and to be able to undo one of them costs each.
             several => match self.apply_together(several) {
                 Ok(answers) => Some(answers.into_iter().map(Ok).collect()),
+                // It was waited for long enough.
+                Err(e) if e.kind() == ErrorKind::Busy => {
+                    let error = Arc::new(e);
+                    let each = |_| Err(StateError::OfAll(Arc::clone(&error)));
+                    Some(several.iter().map(each).collect())
+                }
                 Err(_) => self.apply_each(several).ok(),
             },
         };

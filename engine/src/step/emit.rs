@@ -26,6 +26,9 @@ const MAX_DATA_BYTES: usize = 16 * 1024 * 1024;
 /// The most bytes that the metadata of an event may have as JSON.
 const MAX_METADATA_BYTES: usize = 64 * 1024;
 
+/// The most bytes of data, as JSON, that are written together.
+const MAX_BATCH_BYTES: usize = 64 * 1024 * 1024;
+
 /// The longest `provider` or `correlation_id`, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
@@ -67,7 +70,16 @@ pub(crate) async fn emit(
     let mut changes: Vec<Change> = hold.map(Hold::fence).into_iter().collect();
     let mut large = Vec::new();
     let mut runs = Vec::new();
+    let mut bytes = 0;
     for mut draft in drafts {
+        let values = std::iter::once(&draft.data).chain(draft.metadata.values());
+        if data::is_too_deep(values) {
+            return Err(Error::invalid_options(format!(
+                "lists and objects lie in each other more than {} levels deep in an event of the type {}; nothing was written",
+                data::MAX_DEPTH,
+                draft.event_type
+            )));
+        }
         redact(core.parts.writer.secrets(), &mut draft);
         check(&draft, source)?;
         let run_id = match (hold, &draft.run_id) {
@@ -83,7 +95,11 @@ pub(crate) async fn emit(
                 named.clone()
             }
         };
-        let (event, beside) = event_of(core, session_id, run_id, source, draft)?;
+        let (event, beside, size) = event_of(core, session_id, run_id, source, draft)?;
+        bytes += size;
+        if bytes > MAX_BATCH_BYTES {
+            return Err(limit("data of a batch", bytes, MAX_BATCH_BYTES));
+        }
         large.extend(beside);
         changes.push(Change::Append(event));
     }
@@ -120,18 +136,20 @@ fn data_key(id: &EventId, content: &[u8]) -> ArtifactKey {
     ArtifactKey::new(text).expect("an id and a digest are a key")
 }
 
-/// The event that a draft stands for, and its data where that is kept beside the log.
+/// The event that a draft stands for, its data where that is kept beside the log, and how large the
+/// data is.
 fn event_of(
     core: &Core,
     session_id: &SessionId,
     run_id: Option<RunId>,
     source: EventSource,
     draft: EventDraft,
-) -> Result<(NewEvent, Option<Large>), Error> {
+) -> Result<(NewEvent, Option<Large>, usize), Error> {
     let content = data::bytes(&draft.data);
     if content.len() > MAX_DATA_BYTES {
-        return Err(limit("data", content.len(), MAX_DATA_BYTES));
+        return Err(limit("data of an event", content.len(), MAX_DATA_BYTES));
     }
+    let size = content.len();
     let id = draft.id.unwrap_or_else(EventId::random);
     let large = (content.len() > MAX_INLINE_BYTES).then(|| Large {
         key: data_key(&id, &content),
@@ -154,7 +172,7 @@ fn event_of(
         },
         data_ref: large.as_ref().map(|large| large.key.to_string()),
     };
-    Ok((event, large))
+    Ok((event, large, size))
 }
 
 /// Puts data into the artifact store where it is not yet; answers with the rows to be written.
@@ -247,7 +265,7 @@ fn check(draft: &EventDraft, source: EventSource) -> Result<(), Error> {
         false => data::bytes(&draft.metadata).len(),
     };
     match bytes > MAX_METADATA_BYTES {
-        true => Err(limit("metadata", bytes, MAX_METADATA_BYTES)),
+        true => Err(limit("metadata of an event", bytes, MAX_METADATA_BYTES)),
         false => Ok(()),
     }
 }
@@ -256,7 +274,7 @@ fn limit(what: &str, bytes: usize, most: usize) -> Error {
     Error::new(
         ErrorKind::LimitExceeded,
         format!(
-            "the {what} of an event has {bytes} bytes as JSON, and {most} is the limit; nothing was written"
+            "the {what} has {bytes} bytes as JSON, and {most} is the limit; nothing was written"
         ),
     )
 }

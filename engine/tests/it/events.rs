@@ -326,6 +326,14 @@ async fn a_batch_is_written_whole_or_not_at_all() {
             usage(1).metadata(object("x".repeat(70_000))),
             ErrorKind::LimitExceeded,
         ),
+        (
+            EventDraft::new(EventType::MESSAGE_SENT, deep(101)),
+            ErrorKind::InvalidOptions,
+        ),
+        (
+            usage(1).metadata(object_of(deep(200))),
+            ErrorKind::InvalidOptions,
+        ),
         (usage(2).id(id.clone()), ErrorKind::Conflict),
     ];
     session.emit(usage(1).id(id)).await.unwrap();
@@ -339,7 +347,26 @@ async fn a_batch_is_written_whole_or_not_at_all() {
     let many = (0..10_001).map(usage).collect();
     let refused = session.emit_batch(many).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    let large = json!("x".repeat(16 * 1024 * 1024 - 2));
+    let large = EventDraft::new(EventType::MESSAGE_SENT, large);
+    let refused = session.emit_batch(vec![large; 5]).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
     assert_eq!(all(&engine, &session).await, before, "nothing was written");
+    assert!(engine.artifacts(None).await.unwrap().is_empty());
+
+    // As deep as it may be, it is read again.
+    let deepest = EventDraft::new(EventType::MESSAGE_SENT, deep(100));
+    let written = session.emit(deepest).await.unwrap();
+    assert_eq!(engine.event(&written.id).await.unwrap(), written);
+}
+
+/// Lists in each other.
+fn deep(levels: usize) -> serde_json::Value {
+    (1..levels).fold(json!([]), |inner, _| json!([inner]))
+}
+
+fn object_of(value: serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
+    json!({ "value": value }).as_object().unwrap().clone()
 }
 
 fn object(text: String) -> serde_json::Map<String, serde_json::Value> {

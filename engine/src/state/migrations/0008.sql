@@ -1,5 +1,9 @@
 -- What a writer adds to an event beside its data. Sums as in 0003.
 
+-- An engine of an earlier version that still has the database open would write events without sums. It counts in this
+-- column, so that what it writes fails instead. It has a number that was given; later ones are those of the events.
+ALTER TABLE sessions RENAME COLUMN last_sequence TO sequence_floor;
+
 -- 'engine', 'adapter' or 'host'. Null: the engine wrote it if its type is the engine's, else an adapter did.
 ALTER TABLE events ADD COLUMN source TEXT;
 ALTER TABLE events ADD COLUMN provider TEXT;

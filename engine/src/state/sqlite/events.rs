@@ -126,7 +126,7 @@ impl Appended {
 /// The number of the last event that a session was given.
 fn last_sequence(connection: &Connection, id: &SessionId) -> Result<i64, StateError> {
     let mut statement = connection.prepare_cached(concat!(
-        "SELECT id, max(last_sequence, coalesce(
+        "SELECT id, max(sequence_floor, coalesce(
                     (SELECT max(sequence) FROM events WHERE session_id = ?1), 0)), ",
         damaged!(sessions),
         " FROM sessions WHERE id = ?1"
@@ -286,9 +286,8 @@ pub(super) fn read_event(row: &Row<'_>) -> Result<Event, StateError> {
     let event_type = EventType::new(row.get::<_, String>(2)?);
     let source = match row.get::<_, Option<String>>(9)? {
         Some(text) => word(text, EventSource::of)?,
-        None if event_type.may_be_written_by(EventSource::Adapter) && !event_type.is_known() => {
-            EventSource::Adapter
-        }
+        // Adapters could write what was not the engine's then, which hosts may write too now.
+        None if event_type.may_be_written_by(EventSource::Host) => EventSource::Adapter,
         None => EventSource::Engine,
     };
     Ok(Event {

@@ -17,7 +17,7 @@ pub(super) fn create_session(
     at: Timestamp,
 ) -> Result<(), StateError> {
     transaction.execute(
-        "INSERT INTO sessions (id, status, version, last_sequence, created_at)
+        "INSERT INTO sessions (id, status, version, sequence_floor, created_at)
          VALUES (?1, 'pending', 1, 0, ?2) ON CONFLICT (id) DO NOTHING",
         params![id.as_str(), nanoseconds(at)],
     )?;
