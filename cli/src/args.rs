@@ -398,7 +398,11 @@ pub(crate) enum ArtifactCommand {
     /// List the artifacts, oldest first.
     #[command(after_help = "\
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
-    List,
+    List {
+        /// Only those of this run, by its id or the beginning of it.
+        #[arg(long, value_name = "ID")]
+        run: Option<OsString>,
+    },
     /// Write the bytes of an artifact to stdout.
     #[command(after_help = "\
 Example:

@@ -106,7 +106,7 @@ pub(crate) enum Request {
     /// Print events, and go on with those to come.
     FollowEvents(EventsOf),
     /// List artifacts.
-    Artifacts,
+    Artifacts(Option<String>),
     /// Read an artifact.
     GetArtifact(String),
     /// Remove an artifact.
@@ -318,7 +318,9 @@ impl Request {
                 from,
             },
             Command::Artifact { command } => match command {
-                ArtifactCommand::List => Self::Artifacts,
+                ArtifactCommand::List { run } => {
+                    Self::Artifacts(run.map(|id| id.to_string_lossy().into_owned()))
+                }
                 ArtifactCommand::Get { key } => Self::GetArtifact(key),
                 ArtifactCommand::Rm { key } => Self::RemoveArtifact(key),
             },
@@ -392,7 +394,7 @@ impl Request {
                     | Self::WriteAbove(_)
                     | Self::Events(_)
                     | Self::Transcript { .. }
-                    | Self::Artifacts
+                    | Self::Artifacts(_)
                     | Self::GetArtifact(_)
                     | Self::Questions(_)
             )
@@ -483,7 +485,7 @@ impl Request {
             | Self::Events(_)
             | Self::FollowEvents(_)
             | Self::Transcript { .. }
-            | Self::Artifacts
+            | Self::Artifacts(_)
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)
             | Self::Config(_)

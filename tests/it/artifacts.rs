@@ -26,6 +26,13 @@ fn a_patch_over_the_cap_goes_to_the_artifact_store_whole() {
     let random = random.unwrap_or_else(|| panic!("{key} names both sides"));
     assert_eq!(random.len(), 32, "{key}");
     assert!(random.bytes().all(|b| b.is_ascii_hexdigit()), "{key}");
+    let id = run["run_id"].as_str().unwrap();
+    let of_run = ws.json(["artifact", "list", "--run", &id[..12]]);
+    assert_eq!(of_run, ws.json(["artifact", "list"]));
+    let other = ws.run::<&str>([], "true").ok().json();
+    let other = other["run_id"].as_str().unwrap();
+    let of_other = ws.json(["artifact", "list", "--run", other]);
+    assert_eq!(of_other, serde_json::json!([]));
     let bytes = ws.stillframe(["artifact", "get", key]).ok().stdout;
     assert_eq!(diff["patch_bytes"], bytes.len());
     oracle::applies(&bytes, before.path(), ws.root());

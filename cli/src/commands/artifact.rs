@@ -8,13 +8,21 @@ use stillframe::ErrorKind;
 use stillframe::backends::PatchText;
 use stillframe::records::ArtifactRecord;
 
-use super::Tools;
+use super::{Tools, runs};
 use crate::failure::Failure;
 use crate::output::{self, Answer, Reply};
 
-/// Lists the artifacts.
-pub(super) async fn list(tools: &Tools) -> Result<Reply, Failure> {
-    let artifacts = tools.engine.artifacts(None).await?;
+/// Lists the artifacts, of a run or all.
+pub(super) async fn list(tools: &Tools, run: Option<&str>) -> Result<Reply, Failure> {
+    let artifacts = match run {
+        None => tools.engine.artifacts(None).await?,
+        Some(id) => {
+            let run = runs::by_id(tools, id).await?;
+            let mut of_session = tools.engine.artifacts(Some(&run.session_id)).await?;
+            of_session.retain(|artifact| artifact.run_id.as_ref() == Some(&run.id));
+            of_session
+        }
+    };
     let reply = Reply::new(tools.json, &artifacts, || listing(&artifacts));
     Ok(match artifacts.is_empty() {
         true => reply.note("there are no artifacts"),

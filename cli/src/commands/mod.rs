@@ -148,7 +148,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Events(query) => events::events(tools, query).await,
         Request::FollowEvents(query) => events::follow(tools, query).await,
         Request::Transcript { id, from } => transcript::transcript(tools, &id, from).await,
-        Request::Artifacts => artifact::list(tools).await,
+        Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,
         Request::Verify(workspace) => {

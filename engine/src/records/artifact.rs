@@ -35,6 +35,37 @@ pub struct ArtifactRecord {
     pub deleted_at: Option<Timestamp>,
 }
 
+/// An artifact that an adapter is about to store: see
+/// [`RunContext::put_artifact`](crate::RunContext::put_artifact).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ArtifactDraft {
+    /// Its key: 1 to 512 bytes without control characters. There is one artifact of a key in a
+    /// state directory, whoever stored it.
+    pub key: String,
+    /// What it is, such as `text/html`.
+    pub content_type: String,
+    /// The writer's own. Default: empty.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+impl ArtifactDraft {
+    /// One without metadata.
+    pub fn new(key: impl Into<String>, content_type: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            content_type: content_type.into(),
+            metadata: serde_json::Map::new(),
+        }
+    }
+
+    /// Sets [`ArtifactDraft::metadata`].
+    pub fn metadata(mut self, metadata: serde_json::Map<String, serde_json::Value>) -> Self {
+        self.metadata = metadata;
+        self
+    }
+}
+
 /// What the artifacts of a session amount to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

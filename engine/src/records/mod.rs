@@ -26,7 +26,7 @@ pub(crate) mod transcript;
 
 pub use crate::failure::Failure;
 pub use crate::id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, StepId};
-pub use artifact::{ArtifactRecord, SessionStats};
+pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use operation::OperationKind;
 pub use outcome::{

@@ -20,7 +20,7 @@ use crate::id::{EventId, SessionId};
 use crate::options::{
     CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
-use crate::records::artifact::ArtifactRecord;
+use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::records::restore_document::{
     self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
@@ -381,11 +381,9 @@ impl SessionManager {
         content: Box<dyn Read + Send>,
     ) -> Result<ArtifactRecord, Error> {
         let (core, session_id) = (self.core.clone(), self.id.clone());
-        let (key, content_type) = (key.to_owned(), content_type.to_owned());
+        let draft = ArtifactDraft::new(key, content_type);
         self.core
-            .operation(async move {
-                artifact::put(&core, &session_id, &key, &content_type, content).await
-            })
+            .operation(async move { artifact::put(&core, &session_id, None, draft, content).await })
             .await
     }
 

@@ -8,25 +8,37 @@ use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::id::{ArtifactId, RunId, SessionId};
-use crate::records::artifact::ArtifactRecord;
+use crate::id::{ArtifactId, EventId, RunId, SessionId};
+use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::state::change::Change;
+use crate::state::hold::Hold;
 use crate::state::registering::Registering;
 
-/// Keeps content under `key`, and registers it.
+/// Keeps content under the key of a draft, and registers it; for the run that is held, if one is.
 pub(crate) async fn put(
     core: &Core,
     session_id: &SessionId,
-    key: &str,
-    content_type: &str,
+    hold: Option<&Hold>,
+    draft: ArtifactDraft,
     content: Box<dyn Read + Send>,
 ) -> Result<ArtifactRecord, Error> {
-    let key = ArtifactKey::new(key)?;
+    let key = ArtifactKey::new(draft.key)?;
+    if is_own_key(key.as_str()) || is_data_key(key.as_str()) {
+        return Err(Error::invalid_options(format!(
+            "the key {:?} is one of those that the engine makes up; nothing was stored",
+            key.as_str()
+        )));
+    }
     let parts = &core.parts;
     let held = registering(core).await?;
     let meta = core.put(key, content).await?;
-    let record = record(parts, (session_id, None), meta, content_type);
-    let changes = vec![Change::RegisterArtifact(Box::new(record.clone()))];
+    let whose = (session_id, hold.map(|hold| &hold.run_id));
+    let record = ArtifactRecord {
+        metadata: draft.metadata.into(),
+        ..record(parts, whose, meta, &draft.content_type)
+    };
+    let mut changes: Vec<Change> = hold.map(Hold::fence).into_iter().collect();
+    changes.push(Change::RegisterArtifact(Box::new(record.clone())));
     parts.writer.commit_and_release(changes, Some(held)).await?;
     Ok(record)
 }
@@ -79,6 +91,24 @@ pub(crate) fn is_own_key(key: &str) -> bool {
     })
 }
 
+/// What the keys of artifacts with data of events begin with.
+const DATA: &str = "event_";
+
+/// Whether an artifact of this key has data of an event.
+pub(crate) fn is_data_key(key: &str) -> bool {
+    let digest = key
+        .strip_prefix(DATA)
+        .and_then(|rest| rest.rsplit('_').next());
+    digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// The key has the digest of the content, so that what is sent under an id that another event has
+/// does not take the place of that event's data.
+pub(crate) fn data_key(id: &EventId, content: &[u8]) -> ArtifactKey {
+    let text = format!("{DATA}{id}_{}", blake3::hash(content).to_hex());
+    ArtifactKey::new(text).expect("an id and a digest are a key")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +126,16 @@ mod tests {
         {
             assert!(!is_own_key(key), "{key}");
         }
+    }
+
+    #[test]
+    fn a_key_of_data_is_told_from_others() {
+        let key = data_key(&"an_event.of-mine".parse().unwrap(), b"{}");
+        assert!(is_data_key(key.as_str()), "{key:?}");
+        for other in ["event_", "event_x", "patch_a_b_00", "event_1_zz", "notes"] {
+            assert!(!is_data_key(other), "{other}");
+        }
+        let longest = "x".repeat(200).parse().unwrap();
+        assert!(is_data_key(data_key(&longest, b"1").as_str()));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventType};
 use crate::id::{RunId, SessionId, StepId};
+use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::records::question::{Answer, Question, QuestionPlace};
 use crate::step::emit;
 use crate::step::message_stream::MessageStream;
@@ -132,6 +134,20 @@ impl RunContext {
     /// stored with what follows it. So a value is redacted though it comes in several pieces.
     pub fn stream_message(&self, message_id: impl Into<String>) -> MessageStream {
         MessageStream::begin(self.steps.clone(), message_id.into())
+    }
+
+    /// Stores `content` as an artifact of the run, in place of what is there under its key.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was stored. `InvalidOptions`: the key is none, or one of those that the engine makes
+    /// up. `Conflict`: the run has ended, or another engine has taken it over.
+    pub async fn put_artifact(
+        &self,
+        draft: ArtifactDraft,
+        content: Box<dyn Read + Send>,
+    ) -> Result<ArtifactRecord, Error> {
+        self.steps.put_artifact(draft, content).await
     }
 }
 

@@ -35,9 +35,6 @@ const MAX_NAME_BYTES: usize = 200;
 /// The most events that are written together.
 const MAX_BATCH: usize = 10_000;
 
-/// What the keys of artifacts with data of events begin with.
-const DATA: &str = "event_";
-
 /// Data that is too large for the log.
 struct Large {
     key: ArtifactKey,
@@ -121,21 +118,6 @@ pub(crate) fn one(events: Result<Vec<Event>, Error>) -> Result<Event, Error> {
     Ok(events?.pop().expect("an append answers with its event"))
 }
 
-/// Whether an artifact of this key has data of an event.
-pub(crate) fn is_data_key(key: &str) -> bool {
-    let digest = key
-        .strip_prefix(DATA)
-        .and_then(|rest| rest.rsplit('_').next());
-    digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()))
-}
-
-/// The key has the digest of the content, so that what is sent under an id that another event has
-/// does not take the place of that event's data.
-fn data_key(id: &EventId, content: &[u8]) -> ArtifactKey {
-    let text = format!("{DATA}{id}_{}", blake3::hash(content).to_hex());
-    ArtifactKey::new(text).expect("an id and a digest are a key")
-}
-
 /// The event that a draft stands for, its data where that is kept beside the log, and how large the
 /// data is.
 fn event_of(
@@ -152,7 +134,7 @@ fn event_of(
     let size = content.len();
     let id = draft.id.unwrap_or_else(EventId::random);
     let large = (content.len() > MAX_INLINE_BYTES).then(|| Large {
-        key: data_key(&id, &content),
+        key: artifact::data_key(&id, &content),
         content,
         run_id: run_id.clone(),
     });
@@ -277,20 +259,4 @@ fn limit(what: &str, bytes: usize, most: usize) -> Error {
             "the {what} has {bytes} bytes as JSON, and {most} is the limit; nothing was written"
         ),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_of_data_is_told_from_others() {
-        let key = data_key(&"an_event.of-mine".parse().unwrap(), b"{}");
-        assert!(is_data_key(key.as_str()), "{key:?}");
-        for other in ["event_", "event_x", "patch_a_b_00", "event_1_zz", "notes"] {
-            assert!(!is_data_key(other), "{other}");
-        }
-        let longest = "x".repeat(200).parse().unwrap();
-        assert!(is_data_key(data_key(&longest, b"1").as_str()));
-    }
 }

@@ -22,6 +22,7 @@ use crate::records::artifact::ArtifactRecord;
 use crate::records::snapshot::SnapshotRow;
 use crate::state::change::{Change, NewEvent};
 use crate::state::{StateStore, snapshot_name};
+use crate::step::artifact::is_data_key;
 use crate::upkeep::claims::{Claim, Claims};
 use crate::upkeep::retention_rules::due;
 use crate::upkeep::unregistered::unregistered;
@@ -410,6 +411,8 @@ impl<'a> Upkeep<'a> {
         let artifacts = artifacts
             .into_iter()
             .filter(|a| a.run_id.as_ref().is_some_and(|id| runs.contains(id)))
+            // The log needs the data of its events, whatever becomes of snapshots.
+            .filter(|a| !is_data_key(&a.key))
             .collect();
         Ok(Self {
             parts,

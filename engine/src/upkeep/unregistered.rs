@@ -12,8 +12,8 @@ use stillframe_artifact_store::ArtifactMeta;
 use crate::actors::Parts;
 use crate::error::Error;
 use crate::state::registering::Registering;
+use crate::step::artifact::is_data_key;
 use crate::step::artifact::is_own_key;
-use crate::step::emit::is_data_key;
 
 /// Those that no row names, and none will. Blocks.
 ///

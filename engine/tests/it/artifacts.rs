@@ -6,11 +6,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::json;
 use stillframe::backends::{Label, PurgeTarget};
 use stillframe::events::EventType;
 use stillframe::options::GcOptions;
+use stillframe::records::ArtifactDraft;
 use stillframe::{
-    CommandAdapter, Engine, EngineOptions, ErrorKind, Event, RunOptions, WorkspaceOptions,
+    AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind, Event, RunContext, RunOptions,
+    WorkspaceOptions,
 };
 use stillframe_artifact_store::{
     ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, FileStore, GetError,
@@ -18,7 +21,7 @@ use stillframe_artifact_store::{
 };
 
 use crate::support::{
-    Gate, HeldUpStore, Host, completed, eventually, on_a_runtime, wait_for, writes,
+    Gate, HeldUpStore, Host, Work, completed, eventually, on_a_runtime, wait_for, writes,
 };
 
 async fn text(engine: &Engine, key: &str) -> String {
@@ -26,6 +29,48 @@ async fn text(engine: &Engine, key: &str) -> String {
     let mut reader = engine.open_artifact(key).await.unwrap();
     reader.read_to_string(&mut text).unwrap();
     text
+}
+
+#[tokio::test]
+async fn an_adapter_stores_artifacts_of_its_run() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let metadata = json!({ "pages": 3 }).as_object().unwrap().clone();
+        let draft = ArtifactDraft::new("report.html", "text/html").metadata(metadata);
+        let record = context
+            .put_artifact(draft, Box::new(&b"<p>done</p>"[..]))
+            .await?;
+        assert_eq!(record.run_id.as_ref(), Some(&context.run_id));
+        let digits = "0".repeat(32);
+        for key in [
+            "",
+            "a\nb",
+            &format!("patch_{digits}"),
+            &format!("event_x_{digits}{digits}"),
+        ] {
+            let draft = ArtifactDraft::new(key, "text/plain");
+            let refused = context.put_artifact(draft, Box::new(&b"x"[..])).await;
+            assert_eq!(
+                refused.unwrap_err().kind(),
+                ErrorKind::InvalidOptions,
+                "{key:?}"
+            );
+        }
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session
+        .execute_run(RunOptions::new("report"), work)
+        .await
+        .unwrap();
+    assert_eq!(outcome.run.error, None);
+    let artifacts = engine.artifacts(None).await.unwrap();
+    assert_eq!(artifacts.len(), 1, "{artifacts:?}");
+    let report = &artifacts[0];
+    assert_eq!(report.run_id.as_ref(), Some(&outcome.run_id));
+    assert_eq!(report.content_type, "text/html");
+    assert_eq!(report.metadata, json!({ "pages": 3 }));
+    assert_eq!(text(&engine, "report.html").await, "<p>done</p>");
 }
 
 #[tokio::test]

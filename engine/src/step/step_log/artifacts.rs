@@ -11,12 +11,27 @@ use tokio::task::JoinHandle;
 use super::StepLog;
 use crate::actors::artifact_store::Reader;
 use crate::error::Error;
-use crate::records::artifact::ArtifactRecord;
+use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::state::change::Change;
 use crate::state::registering::Registering;
 use crate::step::artifact;
 
 impl StepLog {
+    /// Keeps an artifact of the adapter's. That goes on though the adapter does not wait for it, and
+    /// the run does not end before.
+    pub(crate) async fn put_artifact(
+        &self,
+        draft: ArtifactDraft,
+        content: Box<dyn Read + Send>,
+    ) -> Result<ArtifactRecord, Error> {
+        let inner = self.inner.clone();
+        let put = async move {
+            let (session_id, hold) = (&inner.session_id, Some(&inner.hold));
+            artifact::put(&inner.core, session_id, hold, draft, content).await
+        };
+        self.to_the_end(put).await
+    }
+
     /// Has the pieces kept as an artifact of the run, until there are no more senders.
     ///
     /// That goes on though the caller does not wait for it, and the run does not end before.
