@@ -73,7 +73,7 @@ impl Blocking {
     /// turn.
     pub(crate) fn new(threads: usize) -> Self {
         Self {
-            brief: Arc::new(Semaphore::new(threads)),
+            brief: Arc::new(Semaphore::new(threads.min(Semaphore::MAX_PERMITS))),
             long: Lanes::new(threads),
         }
     }

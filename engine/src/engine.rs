@@ -126,7 +126,9 @@ impl Engine {
                 parts,
                 supervisor,
                 runtime: tokio::runtime::Handle::current(),
-                admission: Arc::new(Semaphore::new(options.max_operations)),
+                admission: Arc::new(Semaphore::new(
+                    options.max_operations.min(Semaphore::MAX_PERMITS),
+                )),
                 tasks,
                 is_closing: AtomicBool::new(false),
                 recovery: OnceLock::new(),

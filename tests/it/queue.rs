@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::RunQuery;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, Priority, RunContext, RunOptions,
-    RunStatus, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, Priority, RunContext, RunId,
+    RunOptions, RunOutcome, RunStatus, WorkspaceOptions,
 };
 use stillframe_tests::TestWorkspace;
 
-/// How often the host is killed; twenty times by default.
+/// How often the host is killed; a hundred times by default.
 const KILLS: &str = "STILLFRAME_QUEUE_KILLS";
 
 /// Where the host that is to be killed works.
@@ -119,6 +119,12 @@ fn killed_hosts(root: &Path, kills: u64) -> Vec<usize> {
     left
 }
 
+/// The outcome of a run, which nothing keeps from ending.
+async fn ended(engine: &Engine, id: &RunId) -> RunOutcome {
+    let outcome = tokio::time::timeout(Duration::from_secs(60), engine.wait(id)).await;
+    outcome.expect("a run that was lost").unwrap()
+}
+
 /// Works until it is cancelled.
 struct Endless;
 
@@ -198,7 +204,7 @@ fn what_was_accepted_is_begun_once_however_often_its_host_is_killed() {
     let ws = TestWorkspace::plain();
     let root = ws.outside().join("queue");
     fs::create_dir(&root).unwrap();
-    let kills = std::env::var(KILLS).map_or(20, |kills| kills.parse().unwrap());
+    let kills = std::env::var(KILLS).map_or(100, |kills| kills.parse().unwrap());
     let left = killed_hosts(&root, kills);
     assert!(
         left.iter().any(|left| *left > 0),
@@ -210,7 +216,7 @@ fn what_was_accepted_is_begun_once_however_often_its_host_is_killed() {
         let engine = engine(&root).await;
         let mut statuses = BTreeMap::new();
         for id in &accepted {
-            let outcome = engine.wait(&id.parse().unwrap()).await.unwrap();
+            let outcome = ended(&engine, &id.parse().unwrap()).await;
             let status = outcome.run.status;
             *statuses.entry(status.as_str()).or_insert(0) += 1;
             if status != RunStatus::Completed {
@@ -223,7 +229,7 @@ fn what_was_accepted_is_begun_once_however_often_its_host_is_killed() {
         println!("{} runs: {statuses:?}", accepted.len());
         // Those that were written, and whose host was killed before it heard of that, end too.
         for run in engine.runs(RunQuery::all()).await.unwrap() {
-            engine.wait(&run.id).await.unwrap();
+            ended(&engine, &run.id).await;
         }
         let started = EventQuery::all().of_type(EventType::RUN_STARTED);
         let started = engine.events(started).await.unwrap();

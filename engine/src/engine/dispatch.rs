@@ -1,6 +1,6 @@
 //! Beginning queued runs while the engine runs: one after the other as there is room for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::pending;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::actors::core::{Core, Shared};
 use crate::error::Error;
 use crate::id::RunId;
-use crate::records::queue::{Occupied, QueueRow, Room, Turns, choose};
+use crate::records::queue::{Occupied, QueueRow, Room, TakenRow, Turns, choose};
 use crate::run::execute::{Begun, begin};
 use crate::run::settle::settle_if_left;
 use crate::step::adapters::Adapters;
@@ -29,6 +29,10 @@ const LOOK_AFTER_EVERY: Duration = Duration::from_secs(1);
 const MIN_REST: Duration = Duration::from_millis(100);
 const MAX_REST: Duration = Duration::from_secs(2);
 
+/// The same for a run whose beginning failed, by a full disk for example: each try says so.
+const MIN_FAULT_REST: Duration = Duration::from_secs(1);
+const MAX_FAULT_REST: Duration = Duration::from_secs(300);
+
 /// Begins queued runs for as long as the engine is there.
 pub(crate) async fn dispatch(engine: Weak<Shared>, adapters: Adapters, max_running: usize) {
     let Some(shared) = engine.upgrade() else {
@@ -41,9 +45,10 @@ pub(crate) async fn dispatch(engine: Weak<Shared>, adapters: Adapters, max_runni
     let (ended, mut endings) = mpsc::unbounded_channel();
     let mut dispatcher = Dispatcher {
         adapters,
-        permits: Arc::new(Semaphore::new(max_running)),
+        permits: Arc::new(Semaphore::new(max_running.min(Semaphore::MAX_PERMITS))),
         begun: HashMap::new(),
         rests: HashMap::new(),
+        damaged: HashSet::new(),
         turns: Turns::default(),
         looked_after: None,
         looking: None,
@@ -108,6 +113,8 @@ struct Dispatcher {
     begun: HashMap<RunId, QueueRow>,
     /// The runs that could not be begun when that was tried.
     rests: HashMap<RunId, Rest>,
+    /// The damaged rows that were warned of.
+    damaged: HashSet<String>,
     turns: Turns,
     looked_after: Option<Instant>,
     /// Looks after them at this moment.
@@ -119,6 +126,34 @@ struct Dispatcher {
 struct Rest {
     until: Instant,
     pause: Duration,
+    /// Its beginning failed; what others do changes nothing about that.
+    is_fault: bool,
+}
+
+impl Rest {
+    /// The rest of a run that could not be begun, after an `earlier` one.
+    fn after(earlier: Option<&Self>, now: Instant, is_fault: bool) -> Self {
+        let (min, max) = match is_fault {
+            true => (MIN_FAULT_REST, MAX_FAULT_REST),
+            false => (MIN_REST, MAX_REST),
+        };
+        let earlier = earlier.filter(|rest| rest.is_fault == is_fault);
+        let pause = earlier.map_or(min, |rest| (rest.pause * 2).min(max));
+        Self {
+            until: now + pause,
+            pause,
+            is_fault,
+        }
+    }
+}
+
+/// How long until the next rest is over. One that is over and was not followed by a beginning waits
+/// for room, and that there is some is heard of.
+fn next_end<'a>(rests: impl Iterator<Item = &'a Rest>, now: Instant) -> Option<Duration> {
+    rests
+        .filter(|rest| rest.until > now)
+        .map(|rest| rest.until - now)
+        .min()
 }
 
 impl Dispatcher {
@@ -128,8 +163,11 @@ impl Dispatcher {
             let taken = store.queue_taken()?;
             Ok((store.queue_heads()?, taken, store.queue_length()?))
         });
-        let (mut heads, taken, length) = read.await?;
+        let (heads, taken, length) = read.await?;
         telemetry::queued(length);
+        let damaged = heads.damaged.into_iter().chain(taken.damaged);
+        self.warn_of(damaged.collect());
+        let (mut heads, taken) = (heads.rows, taken.rows);
         let now = Instant::now();
         self.rests
             .retain(|id, _| heads.iter().any(|row| row.run_id == *id));
@@ -153,22 +191,31 @@ impl Dispatcher {
         if others {
             self.look_after(core, &taken, now);
         }
-        let rest = self.rests.values().map(|rest| rest.until - now).min();
+        let rest = next_end(self.rests.values(), now);
         let look_after = others.then_some(LOOK_AFTER_EVERY);
         Ok(rest.into_iter().chain(look_after).min())
     }
 
     /// What is claimed or under way, in any engine.
-    fn occupied(&self, taken: &[QueueRow]) -> Occupied {
+    fn occupied(&self, taken: &[TakenRow]) -> Occupied {
         let mut occupied = Occupied::default();
         let is_known = |id: &RunId| taken.iter().any(|row| row.run_id == *id);
         let own = self.begun.values().filter(|row| !is_known(&row.run_id));
-        for row in taken.iter().chain(own) {
-            let count = occupied.sessions.entry(row.session_id.clone());
-            *count.or_default() += 1;
-            occupied.workspaces.extend(row.workspace_id.clone());
+        let own = own.map(|row| (&row.session_id, &row.workspace_id));
+        let all = taken.iter().map(|row| (&row.session_id, &row.workspace_id));
+        for (session_id, workspace_id) in all.chain(own) {
+            *occupied.sessions.entry(session_id.clone()).or_default() += 1;
+            occupied.workspaces.extend(workspace_id.clone());
         }
         occupied
+    }
+
+    /// Warns once of each damaged row, as long as it is damaged.
+    fn warn_of(&mut self, damaged: HashSet<String>) {
+        for detail in damaged.difference(&self.damaged) {
+            tracing::warn!(%detail, "a run of the queue is left alone, and those behind it wait");
+        }
+        self.damaged = damaged;
     }
 
     fn begin(&mut self, core: &Core, row: QueueRow) {
@@ -192,24 +239,23 @@ impl Dispatcher {
                 // It may have been in the way of others.
                 self.try_again_by(Instant::now());
             }
-            Begun::Blocked => {
-                let earlier = self.rests.get(&run_id);
-                let pause = earlier.map_or(MIN_REST, |rest| (rest.pause * 2).min(MAX_REST));
-                let until = Instant::now() + pause;
-                self.rests.insert(run_id, Rest { until, pause });
+            Begun::Blocked | Begun::Faulted => {
+                let (earlier, is_fault) = (self.rests.get(&run_id), begun == Begun::Faulted);
+                let rest = Rest::after(earlier, Instant::now(), is_fault);
+                self.rests.insert(run_id, rest);
             }
         }
     }
 
-    /// Lets no run rest for longer than this.
+    /// Lets no run rest for longer than this that somebody else was in the way of.
     fn try_again_by(&mut self, at: Instant) {
-        for rest in self.rests.values_mut() {
+        for rest in self.rests.values_mut().filter(|rest| !rest.is_fault) {
             rest.until = rest.until.min(at);
         }
     }
 
     /// Settles what engines left that have died since this one was started.
-    fn look_after(&mut self, core: &Core, taken: &[QueueRow], now: Instant) {
+    fn look_after(&mut self, core: &Core, taken: &[TakenRow], now: Instant) {
         let is_due = |at: Instant| now >= at + LOOK_AFTER_EVERY;
         // One that waits for a workspace in use is not joined by others.
         let is_looking = self
@@ -232,5 +278,41 @@ impl Dispatcher {
                 }
             }
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_that_is_over_causes_no_look() {
+        let now = Instant::now();
+        let rest = |until| Rest {
+            until,
+            pause: MIN_REST,
+            is_fault: false,
+        };
+        let over = rest(now);
+        assert_eq!(next_end([over].iter(), now), None);
+        let later = rest(now + MIN_REST);
+        assert_eq!(next_end([over, later].iter(), now), Some(MIN_REST));
+    }
+
+    #[test]
+    fn the_rests_of_a_run_grow_and_begin_anew_where_the_reason_is_another() {
+        let now = Instant::now();
+        let mut rest = Rest::after(None, now, true);
+        assert_eq!(
+            (rest.pause, rest.until),
+            (MIN_FAULT_REST, now + MIN_FAULT_REST)
+        );
+        let second = Rest::after(Some(&rest), now, true);
+        assert_eq!(second.pause, MIN_FAULT_REST * 2);
+        for _ in 0..20 {
+            rest = Rest::after(Some(&rest), now, true);
+        }
+        assert_eq!(rest.pause, MAX_FAULT_REST);
+        assert_eq!(Rest::after(Some(&rest), now, false).pause, MIN_REST);
     }
 }

@@ -66,8 +66,34 @@ pub(crate) struct QueueRow {
     pub(crate) state: QueueState,
 }
 
+/// A submitted run that is claimed or under way, as far as it keeps others from being begun.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TakenRow {
+    pub(crate) run_id: RunId,
+    pub(crate) session_id: SessionId,
+    pub(crate) workspace_id: Option<String>,
+}
+
+/// Rows that can be read, and what is wrong with others: one that is damaged keeps nobody from
+/// reading the rest.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Legible<T> {
+    pub(crate) rows: Vec<T>,
+    pub(crate) damaged: Vec<String>,
+}
+
+impl<T> Default for Legible<T> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            damaged: Vec::new(),
+        }
+    }
+}
+
 /// So many interactive runs are begun in a row before a batch run that could be: batch work goes on
-/// though interactive runs never cease, and takes at most a fifth of the turns from them.
+/// though interactive runs never cease. The same holds in each session, where batch work takes at
+/// most a fifth of the turns from interactive runs.
 pub(crate) const INTERACTIVE_IN_A_ROW: u32 = 4;
 
 /// What is under way, as far as it keeps queued runs from being begun.
@@ -89,8 +115,13 @@ pub(crate) struct Room {
 }
 
 /// How many interactive runs were begun since the last batch run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turns(u32);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turns {
+    all: u32,
+    /// In a session where a batch run waits: a turn of all goes to another session while this one
+    /// is at work.
+    sessions: HashMap<SessionId, u32>,
+}
 
 /// Which of `heads` are begun now, in this order. `heads` has the first run that waits of each
 /// session and priority, in the order of submission; `has_adapter` says of which this engine has
@@ -108,6 +139,11 @@ pub(crate) fn choose<'a>(
         .iter()
         .filter(|row| has_adapter(&row.adapter))
         .collect();
+    let is_batch = |row: &QueueRow| row.priority == Priority::Batch;
+    turns.sessions.retain(|id, _| {
+        let mut of_session = left.iter().filter(|row| row.session_id == *id);
+        of_session.any(|row| is_batch(row))
+    });
     let mut chosen = Vec::new();
     while room.runs > 0 {
         let can_begin = |row: &QueueRow| {
@@ -116,23 +152,39 @@ pub(crate) fn choose<'a>(
             in_session.is_none_or(|count| *count < room.in_session)
                 && !workspace.is_some_and(|id| occupied.workspaces.contains(id))
         };
-        let first = |priority| {
+        let is_turn_of_batch_in = |id: &SessionId| {
+            let in_a_row = turns.sessions.get(id).copied().unwrap_or(0);
+            let mut of_session = left.iter().filter(|row| row.session_id == *id);
+            in_a_row >= INTERACTIVE_IN_A_ROW
+                && of_session.any(|row| is_batch(row) && can_begin(row))
+        };
+        let first = |is_wanted: &dyn Fn(&QueueRow) -> bool| {
             let mut of = left.iter().enumerate();
-            of.find(|(_, row)| row.priority == priority && can_begin(row))
+            of.find(|(_, row)| can_begin(row) && is_wanted(row))
                 .map(|(at, _)| at)
         };
-        let (interactive, batch) = (first(Priority::Interactive), first(Priority::Batch));
-        let is_turn_of_batch = turns.0 >= INTERACTIVE_IN_A_ROW;
-        let next = match is_turn_of_batch {
-            true => batch.or(interactive),
-            false => interactive.or(batch),
+        // In the place of the interactive runs of its session.
+        let urgent = first(&|row| is_batch(row) == is_turn_of_batch_in(&row.session_id));
+        let batch = first(&is_batch);
+        let next = match turns.all >= INTERACTIVE_IN_A_ROW {
+            true => batch.or(urgent),
+            false => urgent.or(batch),
         };
         let Some(next) = next else { break };
         let row = left.remove(next);
-        turns.0 = match row.priority {
-            Priority::Interactive => turns.0.saturating_add(1),
-            Priority::Batch => 0,
-        };
+        match row.priority {
+            Priority::Interactive => {
+                turns.all = turns.all.saturating_add(1);
+                let mut of_session = left.iter().filter(|r| r.session_id == row.session_id);
+                if of_session.any(|row| is_batch(row)) {
+                    *turns.sessions.entry(row.session_id.clone()).or_default() += 1;
+                }
+            }
+            Priority::Batch => {
+                turns.all = 0;
+                turns.sessions.remove(&row.session_id);
+            }
+        }
         *occupied.sessions.entry(row.session_id.clone()).or_default() += 1;
         occupied.workspaces.extend(row.workspace_id.clone());
         room.runs -= 1;
@@ -256,6 +308,44 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_run_has_its_turn_in_its_session_whatever_others_do() {
+        use Priority::{Batch, Interactive};
+        let mut waiting: Vec<QueueRow> = vec![row(1, 1, Batch, None)];
+        waiting.extend((2..=30).map(|at| row(at, 1, Interactive, None)));
+        waiting.extend((31..=60).map(|at| row(at, 2, Batch, None)));
+        let room = Room {
+            runs: 1,
+            in_session: 1,
+        };
+        let mut turns = Turns::default();
+        // Whenever it is the turn of a batch run, the first session is at work.
+        let mut of_first = Vec::new();
+        for _ in 0..5 {
+            let begun = choose_one(&mut waiting, Occupied::default(), room, &mut turns);
+            of_first.push(begun);
+            turns.all = INTERACTIVE_IN_A_ROW;
+            let at_work = Occupied {
+                sessions: HashMap::from([("s1".parse().unwrap(), 1)]),
+                workspaces: HashSet::new(),
+            };
+            assert!(choose_one(&mut waiting, at_work, room, &mut turns) > 30);
+        }
+        assert_eq!(of_first, [2, 3, 4, 5, 1]);
+    }
+
+    fn choose_one(
+        waiting: &mut Vec<QueueRow>,
+        occupied: Occupied,
+        room: Room,
+        turns: &mut Turns,
+    ) -> u64 {
+        let heads = heads(waiting);
+        let position = choose(&heads, occupied, room, turns, |_| true)[0].position;
+        waiting.retain(|row| row.position != position);
+        position
+    }
+
+    #[test]
     fn what_cannot_begin_takes_no_turn() {
         use Priority::{Batch, Interactive};
         let waiting = [
@@ -313,7 +403,21 @@ mod tests {
                 let before = last.insert((&row.session_id, row.priority), *position);
                 prop_assert!(before.is_none_or(|before| before < *position));
             }
-            // No batch run waits for more than four others while there is one.
+            // No batch run waits for more than four others while there is one, in its session too.
+            for session in 0..5 {
+                let session = format!("s{session}").parse().unwrap();
+                let of_session = order.iter().map(of).filter(|row| row.session_id == session);
+                let priorities: Vec<Priority> = of_session.map(|row| row.priority).collect();
+                let mut in_a_row = 0;
+                for (at, priority) in priorities.iter().enumerate() {
+                    in_a_row = match priority {
+                        Priority::Batch => 0,
+                        Priority::Interactive => in_a_row + 1,
+                    };
+                    let has_batch = priorities[at..].contains(&Priority::Batch);
+                    prop_assert!(in_a_row <= INTERACTIVE_IN_A_ROW || !has_batch);
+                }
+            }
             let mut in_a_row = 0;
             for (at, position) in order.iter().enumerate() {
                 match of(position).priority {

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::events::data::RunEnded;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId};
+use crate::records::queue::QueueState;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionEvent;
@@ -35,7 +36,18 @@ pub(crate) async fn cancel_any(core: &Core, run_id: &RunId) -> Result<(), Error>
         match core.parts.writer.commit(vec![ask]).await {
             // It was about to end or to rest.
             Err(e) if e.kind() == ErrorKind::NotFound => {}
-            asked => return asked.map(|_| ()),
+            asked => {
+                asked?;
+                let asked = run_id.clone();
+                let queued = core.parts.reader.read(move |store| store.queue_row(&asked));
+                // One that was put back before that was written has nobody who hears of it.
+                if queued
+                    .await?
+                    .is_none_or(|row| row.state != QueueState::Waiting)
+                {
+                    return Ok(());
+                }
+            }
         }
         let asked = run_id.clone();
         let row = core

@@ -37,7 +37,7 @@ use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
-use crate::records::queue::QueueRow;
+use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
@@ -112,11 +112,12 @@ pub(crate) trait StateStore: Send {
     fn queue_length(&self) -> Result<u64, StateError>;
 
     /// The first run that waits of each session and priority, in the order of submission; of
-    /// sessions that take runs.
-    fn queue_heads(&self) -> Result<Vec<QueueRow>, StateError>;
+    /// sessions that take runs. Nothing behind a damaged row is a head.
+    fn queue_heads(&self) -> Result<Legible<QueueRow>, StateError>;
 
-    /// The submitted runs that are claimed or under way, in the order of submission.
-    fn queue_taken(&self) -> Result<Vec<QueueRow>, StateError>;
+    /// The submitted runs that are claimed or under way, in the order of submission; also those
+    /// whose rows are damaged, as far as they can be read.
+    fn queue_taken(&self) -> Result<Legible<TakenRow>, StateError>;
 
     /// The runs that wait, with their adapters: interactive ones before batch ones, each in the
     /// order of submission.

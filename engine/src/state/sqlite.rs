@@ -34,7 +34,7 @@ use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
-use crate::records::queue::QueueRow;
+use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::run_row::RunRow;
 use crate::records::session::SessionRow;
@@ -57,7 +57,7 @@ use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
-use queue::{HEADS, SELECT_QUEUE, read_queue};
+use queue::{HEADS, SELECT_QUEUE, read_queue, read_taken};
 use restores::{SELECT_RESTORE, read_restore};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_SESSION, read_session};
@@ -282,16 +282,37 @@ impl StateStore for SqliteStore {
         Ok(queue::waiting(&self.connection)?)
     }
 
-    fn queue_heads(&self) -> Result<Vec<QueueRow>, StateError> {
-        self.all(HEADS, (), read_queue)
+    fn queue_heads(&self) -> Result<Legible<QueueRow>, StateError> {
+        let mut heads = Legible::default();
+        let mut statement = self.connection.prepare_cached(HEADS)?;
+        let mut rows = statement.query(())?;
+        while let Some(row) = rows.next()? {
+            match row_sum::check(row).and_then(|()| read_queue(row)) {
+                Ok(row) => heads.rows.push(row),
+                Err(StateError::Corrupt { detail }) => heads.damaged.push(detail),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(heads)
     }
 
-    fn queue_taken(&self) -> Result<Vec<QueueRow>, StateError> {
-        self.all(
-            &format!("{SELECT_QUEUE} WHERE state IN ('claimed', 'under_way') ORDER BY position"),
-            (),
-            read_queue,
-        )
+    fn queue_taken(&self) -> Result<Legible<TakenRow>, StateError> {
+        let mut taken = Legible::default();
+        let mut statement = self.connection.prepare_cached(&format!(
+            "{SELECT_QUEUE} WHERE state IN ('claimed', 'under_way') ORDER BY position"
+        ))?;
+        let mut rows = statement.query(())?;
+        while let Some(row) = rows.next()? {
+            if let Err(StateError::Corrupt { detail }) = row_sum::check(row) {
+                taken.damaged.push(detail);
+            }
+            match read_taken(row) {
+                Ok(row) => taken.rows.push(row),
+                Err(StateError::Corrupt { detail }) => taken.damaged.push(detail),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(taken)
     }
 
     fn queue_waiting(&self) -> Result<Vec<(RunId, String)>, StateError> {

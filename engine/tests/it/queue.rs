@@ -522,6 +522,10 @@ async fn what_cannot_be_accepted_is_refused_and_nothing_is_written() {
     let large = json!("x".repeat(1 << 20));
     let large = session.submit_run(one(), "note", large).await.unwrap_err();
     assert_eq!(large.kind(), ErrorKind::LimitExceeded);
+    let secret = RunOptions::new(format!("use ghp_{}", "a1B2".repeat(9)));
+    let secret = session.submit_run(secret, "note", json!(0));
+    let secret = secret.await.unwrap_err();
+    assert_eq!(secret.kind(), ErrorKind::InvalidOptions, "{secret}");
     let gone = one().workspace(stillframe::WorkspaceOptions::at(host.path().join("gone")));
     let gone = session
         .submit_run(gone, "note", json!(0))
@@ -532,6 +536,74 @@ async fn what_cannot_be_accepted_is_refused_and_nothing_is_written() {
     let queued = EventQuery::all().of_type(EventType::RUN_QUEUED);
     assert_eq!(engine.events(queued).await.unwrap().len(), before);
     first.cancel().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_limit_nothing_are_taken() {
+    let (host, board) = (Host::new(), Board::open());
+    let options = board.on(host.options()).max_running(usize::MAX);
+    let options = options.max_operations(usize::MAX).max_blocking(usize::MAX);
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let submitted = submit(&session, json!(0)).await;
+    completed(&submitted.wait().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_row_stops_no_other_session() {
+    let (host, board) = (Host::new(), Board::new(0));
+    let engine = Engine::start(board.on(host.options())).await.unwrap();
+    let damaged = engine.session("damaged").await.unwrap();
+    for at in 0..3 {
+        submit(&damaged, json!(at)).await;
+    }
+    board.has_begun(1).await;
+    let database = rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
+    let damage = "UPDATE queue SET row_sum = 1 WHERE input <> '2'";
+    assert_eq!(
+        database.execute(damage, ()).unwrap(),
+        2,
+        "under way, and next"
+    );
+    let other = engine.session("other").await.unwrap();
+    let submitted = submit(&other, json!("other")).await;
+    board.has_begun(2).await;
+    board.go.add_permits(9);
+    completed(&submitted.wait().await.unwrap());
+    assert_eq!(board.begun(), ["0", "\"other\""], "what is behind it waits");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_that_passes_fails_no_run_that_was_accepted() {
+    let (host, board) = (Host::new(), Board::open());
+    let engine = Engine::start(board.on(host.options())).await.unwrap();
+    let database = rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
+    let session = engine.session("s").await.unwrap();
+    for (at, during) in [
+        "UPDATE ON queue WHEN NEW.state = 'claimed'",
+        "INSERT ON snapshots",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let trigger =
+            format!("CREATE TRIGGER fault BEFORE {during} BEGIN SELECT json('no JSON'); END");
+        database.execute_batch(&trigger).unwrap();
+        let options = RunOptions::new("x").workspace(host.workspace());
+        let submitted = session
+            .submit_run(options, "note", json!(at))
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert_eq!(
+            submitted.status().await.unwrap(),
+            RunStatus::Pending,
+            "{during}"
+        );
+        database.execute_batch("DROP TRIGGER fault").unwrap();
+        completed(&submitted.wait().await.unwrap());
+    }
+    assert_eq!(board.begun(), ["0", "1"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -555,6 +627,14 @@ async fn a_run_id_is_submitted_once_and_nobody_else_begins_it() {
         .await
         .unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Conflict);
+    for otherwise in [
+        named().priority(Priority::Batch),
+        named().timeout(Duration::from_secs(1)),
+        named().workspace(host.workspace()),
+    ] {
+        let other = session.submit_run(otherwise, "note", json!("mine"));
+        assert_eq!(other.await.unwrap_err().kind(), ErrorKind::Conflict);
+    }
     let direct = session
         .execute_run(named(), writes("a", "b"))
         .await

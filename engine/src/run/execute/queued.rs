@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize as _;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, SnapshotId};
+use stillframe_backends::{ErrorKind, SnapshotId, Workspace};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -39,8 +39,10 @@ const MAX_INPUT_BYTES: usize = 1_048_576;
 pub(crate) enum Begun {
     /// It has ended or rests, or is not this engine's to begin.
     Over,
-    /// It waits on: its workspace is in use, or the engine could not do its part.
+    /// It waits on: its workspace is in use, or another engine was faster.
     Blocked,
+    /// It waits on: the engine could not do its part.
+    Faulted,
 }
 
 /// What a run of the queue needs before its work.
@@ -90,12 +92,17 @@ fn check(core: &Core, options: &RunOptions, adapter: &str, input: &Value) -> Res
             ),
         ));
     }
-    // The run gets it from the log, and has to get what was submitted.
-    core.parts.writer.refuse_secrets(
-        &input.to_string(),
-        "the input of a submitted run",
-        "submit the place where its adapter finds it; nothing was queued",
-    )?;
+    // The run gets both from the log, and has to get what was submitted.
+    for (text, what) in [
+        (&input.to_string(), "the input of a submitted run"),
+        (&options.input, "what a submitted run is to do"),
+    ] {
+        core.parts.writer.refuse_secrets(
+            text,
+            what,
+            "submit the place where its adapter finds it; nothing was queued",
+        )?;
+    }
     match &options.workspace {
         Some(workspace) => workspace.check(),
         None => Ok(()),
@@ -200,20 +207,53 @@ async fn is_known(core: &Core, asked: &QueueRow, options: &RunOptions) -> Result
         return Ok(false);
     };
     let is_same = row.is_some_and(|row| {
-        (&row.session_id, &row.adapter, &row.input)
-            == (&asked.session_id, &asked.adapter, &asked.input)
-            && run.input == core.parts.writer.secrets().redact(&options.input)
+        (&row.session_id, &row.adapter, &row.input, row.priority)
+            == (
+                &asked.session_id,
+                &asked.adapter,
+                &asked.input,
+                asked.priority,
+            )
+            && run.input == options.input
     });
-    match is_same {
+    match is_same
+        && without_metadata(&options_of(&run)?) == without_metadata(options)
+        && is_in_workspace(core, &run, options).await?
+    {
         true => Ok(true),
         false => Err(Error::new(
             ErrorKind::Conflict,
             format!(
-                "run {} is on record, with another session, adapter or input; nothing was queued",
+                "run {} is on record, with another session, adapter, input, priority, workspace or other options; nothing was queued",
                 asked.run_id
             ),
         )),
     }
+}
+
+/// What is kept of options, but for the metadata, which the run itself adds to.
+fn without_metadata(options: &RunOptions) -> Value {
+    let mut options = kept(options);
+    if let Some(fields) = options.as_object_mut() {
+        fields.remove("metadata");
+    }
+    options
+}
+
+/// Whether the workspace of a run that is on record is that of `options`.
+async fn is_in_workspace(core: &Core, run: &RunRow, options: &RunOptions) -> Result<bool, Error> {
+    let (recorded, asked) = match (run.workspace.clone(), &options.workspace) {
+        (Some(recorded), Some(asked)) => (recorded, asked.path.clone()),
+        (recorded, asked) => return Ok(recorded.is_none() && asked.is_none()),
+    };
+    if recorded.path == asked {
+        return Ok(true);
+    }
+    let state_dir = core.parts.state_dir.clone();
+    let opened = move || Workspace::open(&asked, &state_dir);
+    let opened = core.parts.blocking.run(opened).await?;
+    // One that cannot be opened is no other name of it.
+    Ok(opened.is_ok_and(|opened| opened.id() == recorded.workspace_id))
 }
 
 /// The options of a run that is on record.
@@ -252,14 +292,38 @@ pub(crate) async fn begin(
         Ok(None) => Ok(()),
         Err(e) => Err(e),
     };
-    if let Err(e) = done {
-        tracing::debug!(run = %run_id, error = %e.chain(), "a queued run was not begun, or failed");
-    }
+    let asked = run_id.clone();
     let reader = &core.parts.reader;
-    match reader.read(move |store| store.queue_row(&run_id)).await {
-        Ok(Some(row)) if row.state != QueueState::Waiting => Begun::Over,
-        _ => Begun::Blocked,
+    let is_over = match reader.read(move |store| store.queue_row(&asked)).await {
+        Ok(row) => row.is_some_and(|row| row.state != QueueState::Waiting),
+        Err(_) => false,
+    };
+    let is_expected = |e: &Error| matches!(e.kind(), ErrorKind::Busy | ErrorKind::Conflict);
+    match done {
+        Err(e) if !is_over && !is_expected(&e) => {
+            tracing::warn!(
+                run = %run_id, error = %e.chain(),
+                "a queued run could not be begun; it waits, and that is tried again"
+            );
+            Begun::Faulted
+        }
+        done => {
+            if let Err(e) = done {
+                tracing::debug!(run = %run_id, error = %e.chain(), "not begun, or failed");
+            }
+            match is_over {
+                true => Begun::Over,
+                false => Begun::Blocked,
+            }
+        }
     }
+}
+
+/// Whether a run that was accepted waits for the end of such a fault, rather than to fail without
+/// its work. Besides what the caller of anything may try again, the disk of an engine that stays
+/// there gets room again, and is mounted again.
+fn is_passing(kind: ErrorKind) -> bool {
+    kind.is_retryable() || matches!(kind, ErrorKind::NoSpace | ErrorKind::Storage)
 }
 
 /// The task of a run that waits, with its workspace taken; `None`: it is not to be begun. `Busy`:
@@ -361,7 +425,7 @@ async fn placed(
     };
     Ok(match core.parts.blocking.run(found).await? {
         Ok(place) => (options, place, None),
-        Err(e) if e.kind() == ErrorKind::Busy => return Err(e),
+        Err(e) if is_passing(e.kind()) => return Err(e),
         Err(e) => (options, None, Some(e)),
     })
 }
@@ -400,21 +464,25 @@ impl RunTask {
         Ok(queued.lock.take())
     }
 
-    /// Puts a run back that was not begun for no reason of its own: its workspace is in use, or the
-    /// engine stops. Any other stays what it is.
+    /// Puts a run back that was not begun for no reason of its own: its workspace is in use, the
+    /// engine stops, or something failed that may pass. Any other stays what it is.
     pub(super) async fn back_in_queue(&self, why: NotStarted) -> Result<Error, NotStarted> {
         let is_to_wait = match &why {
-            NotStarted::Refused(e) => e.kind() == ErrorKind::Busy,
+            NotStarted::Refused(e) => is_passing(e.kind()),
             NotStarted::Cancelled => !self.is_unwanted().await,
         };
         if !self.is_queued() || !is_to_wait {
             return Err(why);
         }
+        let (kind, because) = match &why {
+            NotStarted::Refused(e) => (e.kind(), format!(": {}", e.chain())),
+            NotStarted::Cancelled => (ErrorKind::Busy, String::new()),
+        };
         match put_back(&self.core, &self.run_id, self.hold.epoch).await {
             Ok(()) => Ok(Error::new(
-                ErrorKind::Busy,
+                kind,
                 format!(
-                    "run {} is in the queue again; its work was not begun",
+                    "run {} is in the queue again; its work was not begun{because}",
                     self.run_id
                 ),
             )

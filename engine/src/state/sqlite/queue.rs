@@ -11,7 +11,7 @@ use super::values::{count, id, json, nanoseconds, parse, word};
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::records::lease::Lease;
-use crate::records::queue::{Priority, QueueRow, QueueState};
+use crate::records::queue::{Priority, QueueRow, QueueState, TakenRow};
 use crate::records::run::RunStatus;
 use crate::state::change::{NewEvent, Withdrawal};
 use crate::state::error::StateError;
@@ -205,5 +205,14 @@ pub(super) fn read_queue(row: &Row<'_>) -> Result<QueueRow, StateError> {
         priority: word(row.get(5)?, Priority::parse)?,
         workspace_id: row.get(6)?,
         state: word(row.get(7)?, QueueState::parse)?,
+    })
+}
+
+/// What is taken, also from a row that is damaged elsewhere.
+pub(super) fn read_taken(row: &Row<'_>) -> Result<TakenRow, StateError> {
+    Ok(TakenRow {
+        run_id: id(row.get("run_id")?)?,
+        session_id: id(row.get("session_id")?)?,
+        workspace_id: row.get("workspace_id")?,
     })
 }
