@@ -22,7 +22,10 @@ const BATCH: u64 = 256;
 /// The events are read from the log. So a slow reader costs nothing and misses nothing, and events
 /// of other processes are included.
 pub struct EventStream {
-    events: mpsc::Receiver<Result<Event, Error>>,
+    /// Batches, so that a reader is woken once for each.
+    batches: mpsc::Receiver<Result<Vec<Event>, Error>>,
+    /// What was taken and not returned yet.
+    batch: std::vec::IntoIter<Event>,
     cursor: Cursor,
     position: u64,
 }
@@ -32,11 +35,11 @@ impl EventStream {
     pub(crate) fn start(parts: Parts, runtime: &tokio::runtime::Handle, query: EventQuery) -> Self {
         let cursor = Cursor::after(query.after.unwrap_or(0));
         let position = query.after_position.unwrap_or(0);
-        // One batch ahead of the reader, and no more: the rest stays in the log.
-        let (sender, events) = mpsc::channel(1);
+        let (sender, batches) = mpsc::channel(1);
         runtime.spawn(pump(parts, query, sender));
         Self {
-            events,
+            batches,
+            batch: Vec::new().into_iter(),
             cursor,
             position,
         }
@@ -74,12 +77,18 @@ impl Stream for EventStream {
     type Item = Result<Event, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let event = ready!(self.events.poll_recv(cx));
-        if let Some(Ok(event)) = &event {
-            self.cursor = Cursor::after(event.sequence);
-            self.position = event.position;
+        loop {
+            if let Some(event) = self.batch.next() {
+                self.cursor = Cursor::after(event.sequence);
+                self.position = event.position;
+                return Poll::Ready(Some(Ok(event)));
+            }
+            match ready!(self.batches.poll_recv(cx)) {
+                Some(Ok(batch)) => self.batch = batch.into_iter(),
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                None => return Poll::Ready(None),
+            }
         }
-        Poll::Ready(event)
     }
 }
 
@@ -92,11 +101,19 @@ impl fmt::Debug for EventStream {
 }
 
 /// Reads batch after batch for as long as somebody takes them.
-async fn pump(parts: Parts, mut query: EventQuery, sender: mpsc::Sender<Result<Event, Error>>) {
+async fn pump(
+    parts: Parts,
+    mut query: EventQuery,
+    sender: mpsc::Sender<Result<Vec<Event>, Error>>,
+) {
     let session_id = query.session_id.as_ref();
     let mut notifier = parts.writer.notifier().subscribe(session_id);
     let mut left = query.limit;
     while left != Some(0) {
+        // One batch ahead of the reader, and no more: the rest stays in the log.
+        let Ok(room) = sender.reserve().await else {
+            return;
+        };
         // Before reading, so that what is written meanwhile rings.
         notifier.mark_unchanged();
         let has_stopped = parts.stopped.is_cancelled();
@@ -105,16 +122,14 @@ async fn pump(parts: Parts, mut query: EventQuery, sender: mpsc::Sender<Result<E
             Ok(events) => events,
             Err(e) => {
                 // The reader decides whether to ask again.
-                let _ = sender.send(Err(e)).await;
+                room.send(Err(e));
                 return;
             }
         };
         let is_end = events.is_empty();
-        for event in events {
-            if sender.send(Ok(event)).await.is_err() {
-                return;
-            }
-            left = left.map(|left| left - 1);
+        if !is_end {
+            left = left.map(|left| left.saturating_sub(events.len() as u64));
+            room.send(Ok(events));
         }
         if is_end && has_stopped {
             return;
