@@ -6,8 +6,8 @@ use std::ops::Range;
 use regex_automata::{Match, meta};
 
 const CLOSING: u8 = b']';
-/// A name has 64 bytes at most, and a number with its colon 11.
-const MAX_INSIDE: usize = 76;
+/// A name has 64 bytes at most, and a number with its colon 6.
+const MAX_INSIDE: usize = 71;
 
 /// The mark for a value of `rule`. From the second on of those that must differ it has a number.
 pub(crate) fn mark(rule: &str, number: u32) -> String {
@@ -43,9 +43,15 @@ pub(crate) fn find(
 fn without_number(inside: &[u8]) -> &[u8] {
     let colon = inside.iter().position(|byte| *byte == b':');
     match colon.map(|colon| inside.split_at(colon)) {
-        Some((name, [_, digits @ ..])) if digits.iter().all(u8::is_ascii_digit) => name,
+        Some((name, [_, digits @ ..])) if is_number(digits) => name,
         _ => inside,
     }
+}
+
+/// Whether a mark has such a number. A longer one may be a value itself.
+fn is_number(digits: &[u8]) -> bool {
+    let is_counted = !matches!(digits, [] | [b'0', ..] | b"1");
+    is_counted && digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// Whether every byte of `range` is in one of `marks`.

@@ -332,6 +332,20 @@ fn marks_are_left_alone_and_hide_nothing() {
 }
 
 #[test]
+fn a_number_of_a_mark_hides_no_value() {
+    let rules = SecretRules::with([SecretRule::new("card", r"\b[0-9]{1,16}\b")]).unwrap();
+    for number in ["4111111111111111", "100000", "02", "0", "1"] {
+        let redacted = rules
+            .redact(&format!("[redacted:jwt:{number}]"))
+            .into_owned();
+        assert_eq!(redacted, "[redacted:jwt:[redacted:card]]");
+    }
+    for text in ["[redacted:jwt:2]", "[redacted:jwt:99999]"] {
+        assert_eq!(rules.redact(text), text);
+    }
+}
+
+#[test]
 fn what_taking_out_one_value_uncovers_is_taken_out_as_well() {
     let rules = SecretRules::with([SecretRule::new("tail", r"x(?:\[redacted|$)")]).unwrap();
     assert_eq!(rules.redact("axxx"), "a[redacted:tail]");
