@@ -26,13 +26,19 @@ impl MessageStream {
 }
 
 impl MessageStream {
-    /// Adds a piece. On `Ok` it is stored, or will be within 250 ms.
+    /// Adds a piece. On `Ok` it is stored, or will be within 250 ms. One that is long is stored as
+    /// several events.
     ///
     /// # Errors
     ///
-    /// The event could not be written. What was to be stored is tried again with the next piece.
+    /// - [`InvalidOptions`](crate::ErrorKind::InvalidOptions): the id of the message has more than
+    ///   200 bytes; nothing of it is stored.
+    /// - [`Conflict`](crate::ErrorKind::Conflict): the run has ended.
+    /// - The event could not be written. What was to be stored is tried again with the next piece.
     pub async fn push(&self, piece: &str) -> Result<(), Error> {
-        let (is_due, later) = self.pieces.add(piece).await;
+        self.pieces.check_id()?;
+        let check = || self.log.check_open();
+        let (is_due, later) = self.pieces.add(piece, check).await?;
         if let Some(due) = later {
             tokio::spawn(store_later(
                 self.log.clone(),
@@ -47,7 +53,12 @@ impl MessageStream {
     }
 
     /// Stores what is not stored yet: the message is at its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
     pub async fn finish(self) -> Result<(), Error> {
+        self.pieces.check_id()?;
         self.store(Share::All).await?;
         self.log.remove_stream(&self.pieces);
         Ok(())
@@ -59,6 +70,13 @@ impl MessageStream {
         let (log, pieces) = (self.log.clone(), Arc::clone(&self.pieces));
         let work = async move { log.store_of(&pieces, share).await };
         self.log.to_the_end(work).await
+    }
+}
+
+impl Drop for MessageStream {
+    /// What is not stored yet is stored before whatever follows.
+    fn drop(&mut self) {
+        self.pieces.let_go();
     }
 }
 

@@ -160,18 +160,24 @@ impl StepLog {
         self.inner.is_closed.load(Ordering::Acquire)
     }
 
+    /// Whether something of the run can change.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match self.is_closed() {
+            true => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("run {} has ended; nothing was done", self.run_id()),
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Does `work` to its end, though the adapter drops the future that asked for it: what is half
     /// on record would be in everybody's way.
     pub(crate) async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        if self.is_closed() {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!("run {} has ended; nothing was done", self.run_id()),
-            ));
-        }
+        self.check_open()?;
         let tracked = self.inner.under_way.track_future(work);
         let answered = self.inner.core.spawn(tracked).await;
         answered.unwrap_or_else(|_| Err(stopped()))
@@ -179,10 +185,11 @@ impl StepLog {
 
     /// Waits for what is under way; from here on nothing more begins.
     pub(crate) async fn settle(&self) {
-        self.store_pieces(Share::All).await;
         self.inner.is_closed.store(true, Ordering::Release);
         self.inner.under_way.close();
         self.inner.under_way.wait().await;
+        // Last, so that each piece that was taken is stored.
+        self.store_pieces(Share::All).await;
     }
 
     /// An attempt that is on record as under way, and who looks after it.
@@ -751,8 +758,14 @@ impl StepLog {
     async fn store_pieces(&self, share: Share) {
         let streams = self.streams().clone();
         for pieces in streams {
-            if let Err(e) = self.store_of(&pieces, share).await {
-                tracing::warn!(run = %self.run_id(), error = %e.chain(), "pieces of a message are not stored");
+            let is_let_go = pieces.is_let_go();
+            let share = if is_let_go { Share::All } else { share };
+            match self.store_of(&pieces, share).await {
+                Ok(()) if is_let_go => self.remove_stream(&pieces),
+                Ok(()) => {}
+                Err(e) => {
+                    tracing::warn!(run = %self.run_id(), error = %e.chain(), "pieces of a message are not stored");
+                }
             }
         }
     }
