@@ -211,8 +211,8 @@ pub(super) fn read_queue(row: &Row<'_>) -> Result<QueueRow, StateError> {
 /// What is taken, also from a row that is damaged elsewhere.
 pub(super) fn read_taken(row: &Row<'_>) -> Result<TakenRow, StateError> {
     Ok(TakenRow {
-        run_id: id(row.get("run_id")?)?,
-        session_id: id(row.get("session_id")?)?,
-        workspace_id: row.get("workspace_id")?,
+        run_id: id(row.get(1)?)?,
+        session_id: id(row.get(2)?)?,
+        workspace_id: row.get(6)?,
     })
 }
