@@ -64,8 +64,15 @@ fn content(state: &Path) -> (i64, BTreeMap<String, Vec<Vec<Value>>>) {
     let tables = tables.query_map((), |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
     });
+    let version = connection.query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
+    let version = version.unwrap();
     let mut all = BTreeMap::new();
     for (table, columns) in tables.unwrap().map(Result::unwrap) {
+        // It has another name since version 8.
+        let columns = match version {
+            ..8 => columns,
+            _ => columns.replace("last_sequence", "sequence_floor"),
+        };
         let count = columns.split(',').count();
         let mut rows = connection
             .prepare(&format!("SELECT {columns} FROM {table} ORDER BY rowid"))
@@ -73,8 +80,7 @@ fn content(state: &Path) -> (i64, BTreeMap<String, Vec<Vec<Value>>>) {
         let rows = rows.query_map((), |row| (0..count).map(|at| row.get(at)).collect());
         all.insert(table, rows.unwrap().map(Result::unwrap).collect());
     }
-    let version = connection.query_row("PRAGMA user_version", (), |row| row.get(0));
-    (version.unwrap(), all)
+    (version, all)
 }
 
 /// Events and sessions alone: runs that an engine left are settled by whoever opens.
