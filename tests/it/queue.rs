@@ -204,7 +204,7 @@ fn what_was_accepted_is_begun_once_however_often_its_host_is_killed() {
     let ws = TestWorkspace::plain();
     let root = ws.outside().join("queue");
     fs::create_dir(&root).unwrap();
-    let kills = std::env::var(KILLS).map_or(100, |kills| kills.parse().unwrap());
+    let kills = std::env::var(KILLS).map_or(20, |kills| kills.parse().unwrap());
     let left = killed_hosts(&root, kills);
     assert!(
         left.iter().any(|left| *left > 0),
