@@ -6,7 +6,7 @@ use serde::Serialize;
 use stillframe::backends::{Displaced, RefChange};
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::{RunQuery, SnapshotQuery};
-use stillframe::records::{PhaseRecord, QuestionRecord, RunExport, RunRecord};
+use stillframe::records::{PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue};
 use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, above, questions, snapshot};
@@ -317,6 +317,34 @@ fn asked(questions: &[QuestionRecord]) -> String {
     }
 }
 
+/// The state that a run keeps, a line each; nothing if it keeps none.
+fn state(values: &[StateValue]) -> String {
+    let rows: Vec<Vec<String>> = values
+        .iter()
+        .map(|value| {
+            vec![
+                format!("state {}", output::printable(&value.key)),
+                shortened(&value.value.to_string()),
+                format!("since {:.0}", value.changed_at),
+            ]
+        })
+        .collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", output::table(&rows)),
+    }
+}
+
+/// The beginning of a text that may be long, for one line.
+fn shortened(text: &str) -> String {
+    /// So much is seen at a glance.
+    const MAX_CHARS: usize = 60;
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => output::printable(&text[..end]) + "…",
+        None => output::printable(text),
+    }
+}
+
 /// A snapshot, and what the restore that it is the guard of displaced and no snapshot holds.
 #[derive(Serialize)]
 struct SnapshotDocument<'a> {
@@ -480,6 +508,7 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     let mut text = output::table(&rows);
     text.push_str(&tree(&export.phases));
     text.push_str(&asked(&export.questions));
+    text.push_str(&state(&export.state));
     for path in diff["changed_paths"].as_array().into_iter().flatten() {
         if let Ok(path) = serde_json::from_value::<stillframe::backends::RelPath>(path.clone()) {
             text.push_str(&format!("  {path}\n"));
@@ -671,6 +700,26 @@ mod tests {
             ]
         );
         assert_eq!(tree(&[]), "");
+    }
+
+    #[test]
+    fn the_state_of_a_run_is_a_line_each_and_a_long_value_is_shortened() {
+        let mut export = export(json!([]));
+        let at = "2026-02-03T04:05:06.789Z";
+        let values = json!([
+            { "key": "log\u{1b}", "value": "x".repeat(80), "changed_at": at },
+            { "key": "page", "value": { "n": 7 }, "changed_at": at },
+        ]);
+        export.state = serde_json::from_value(values).expect("the state of a run");
+        let text = description(&export, &[]);
+        let long = format!("state log\\u{{1b}}  \"{}…  since", "x".repeat(59));
+        for line in [
+            &long,
+            "state page       {\"n\":7}",
+            "since 2026-02-03T04:05:06Z\n",
+        ] {
+            assert!(text.contains(line), "{line:?} is in {text}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::records::queue::{QueueRow, QueueState};
 use crate::records::run::RunStatus;
 use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
+use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::session::SessionRecord;
 use crate::run::owner;
 use crate::state::error::StateError;
@@ -205,6 +206,8 @@ impl Engine {
                     .map(EffectRecord::from)
                     .collect(),
                 commits: store.commits(&run_id)?,
+                state: store.state_values(&run_id)?,
+                state_transitions: store.state_transitions(&run_id)?,
                 snapshots: snapshots
                     .into_iter()
                     .rev()
@@ -221,6 +224,42 @@ impl Engine {
             })
         })
         .await
+    }
+
+    /// The state that a run keeps (see [`RunContext::set_state`](crate::RunContext::set_state)),
+    /// sorted by key.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run.
+    pub async fn run_state(&self, run_id: &RunId) -> Result<Vec<StateValue>, Error> {
+        let asked = run_id.clone();
+        self.of_run(run_id, move |store| store.state_values(&asked))
+            .await
+    }
+
+    /// Every change of the state that a run keeps, in their order.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run.
+    pub async fn state_transitions(&self, run_id: &RunId) -> Result<Vec<StateTransition>, Error> {
+        let asked = run_id.clone();
+        self.of_run(run_id, move |store| store.state_transitions(&asked))
+            .await
+    }
+
+    /// What is kept of a run, if there is such a run.
+    async fn of_run<T: Send + 'static>(
+        &self,
+        run_id: &RunId,
+        read: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let asked = run_id.clone();
+        let found = self
+            .read(move |store| store.run(&asked)?.map(|_| read(store)).transpose())
+            .await?;
+        found.ok_or_else(|| Error::not_found(format!("there is no run {run_id}")))
     }
 
     /// The run of this id, or the only one whose id begins so, with or without `run_`.

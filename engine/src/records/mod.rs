@@ -17,6 +17,7 @@ pub(crate) mod run;
 pub(crate) mod run_document;
 pub(crate) mod run_record;
 pub(crate) mod run_row;
+pub(crate) mod run_state;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod step;
@@ -40,6 +41,7 @@ pub use restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
 pub use run_record::{LeaseRecord, RunExport, RunRecord};
+pub use run_state::{StateTransition, StateValue};
 pub use session::{SessionRecord, SessionStatus};
 pub use step::StepStatus;
 pub use step_record::{PhaseRecord, StepRecord};

@@ -14,6 +14,7 @@ use crate::records::question::QuestionRecord;
 use crate::records::queue::QueueRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
+use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::step_record::PhaseRecord;
 
 /// A run, as it is kept.
@@ -87,6 +88,12 @@ pub struct RunExport {
     /// The commits that it was the first to record, in that order.
     #[serde(default)]
     pub commits: Vec<CommitRecord>,
+    /// The state that it keeps, sorted by key.
+    #[serde(default)]
+    pub state: Vec<StateValue>,
+    /// Every change of that state, in their order.
+    #[serde(default)]
+    pub state_transitions: Vec<StateTransition>,
     /// Its snapshots that are still kept, oldest first.
     pub snapshots: Vec<Snapshot>,
     /// Its artifacts that are not deleted, oldest first.

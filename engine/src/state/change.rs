@@ -18,6 +18,7 @@ use crate::records::queue::QueueRow;
 use crate::records::restore_document::{RestoreDocument, RestoreRow};
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding};
+use crate::records::run_state::NewValue;
 use crate::records::session::SessionStatus;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseRow, StepRow, StepStatus};
@@ -130,6 +131,9 @@ pub(crate) enum Change {
         step_id: StepId,
         commit: String,
     },
+    /// A value of the state that a run keeps, with its transition; if it is that already, nothing is
+    /// written.
+    SetState(Box<NewValue>),
     /// An event. One whose id exists is answered as it is kept; if a host or an adapter has sent it
     /// and it says something else there, that is a [`StateError::Conflict`].
     Append(NewEvent),

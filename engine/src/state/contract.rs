@@ -59,6 +59,7 @@ macro_rules! state_store_contract {
             effects_are_a_queue_in_order_and_each_is_settled_once
             a_commit_keeps_its_first_owner_and_gets_the_rest
             a_task_is_one_row_that_another_attempt_takes_over
+            a_value_of_a_run_changes_with_its_transition_or_not_at_all
             nothing_is_found_where_there_is_nothing
         }
     };

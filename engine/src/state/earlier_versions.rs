@@ -38,6 +38,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0006.sql"),
     include_str!("fixtures/0007.sql"),
     include_str!("fixtures/0008.sql"),
+    include_str!("fixtures/0009.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -340,6 +341,14 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 let pinned = engine.pinned_snapshots().await.unwrap();
                 assert_eq!(pinned.len(), 1);
             }
+
+            let completed = engine.export_run("run_completed").await.unwrap();
+            assert_eq!(
+                (completed.state, completed.state_transitions),
+                (vec![], vec![])
+            );
+            let queued = completed.run.queue.map(|queue| queue.adapter);
+            assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 
             let session = engine.session("ticket").await.unwrap();
             let outcome = session.execute_run(RunOptions::new("next"), Notes).await;

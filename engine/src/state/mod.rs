@@ -41,6 +41,7 @@ use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
+use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
@@ -161,6 +162,15 @@ pub(crate) trait StateStore: Send {
 
     /// A commit, by kind of repository and full id; `None`: not recorded.
     fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError>;
+
+    /// The state that a run keeps, sorted by key.
+    fn state_values(&self, run_id: &RunId) -> Result<Vec<StateValue>, StateError>;
+
+    /// One value of the state that a run keeps; `None`: the key has none.
+    fn state_value(&self, run_id: &RunId, key: &str) -> Result<Option<StateValue>, StateError>;
+
+    /// The changes of the state that a run keeps, in their order.
+    fn state_transitions(&self, run_id: &RunId) -> Result<Vec<StateTransition>, StateError>;
 
     /// Events that match, in the order in which they were written.
     fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StateError>;

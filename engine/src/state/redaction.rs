@@ -35,6 +35,10 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
             row.result.iter_mut().for_each(|result| json(rules, result));
             failure(rules, &mut row.error);
         }
+        Change::SetState(value) => {
+            json(rules, &mut value.value);
+            text(rules, &mut value.trigger);
+        }
         Change::PutTask(row) => failure(rules, &mut row.error),
         Change::PutEffect { row, .. } => failure(rules, &mut row.error),
         Change::BeginRestore(row) => {

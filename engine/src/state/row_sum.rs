@@ -132,6 +132,20 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'queued run' END AS damaged"
         )
     };
+    (state_values) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('state_values', ",
+            "run_id, key, value, changed_at",
+            ") THEN NULL ELSE 'value of a state' END AS damaged"
+        )
+    };
+    (state_transitions) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('state_transitions', ",
+            "position, run_id, key, old_value, new_value, cause, at",
+            ") THEN NULL ELSE 'transition of a state' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -143,7 +157,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 18] = [
+const TABLES: [(&str, &str, &str); 20] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -161,6 +175,8 @@ const TABLES: [(&str, &str, &str); 18] = [
     ("tasks", "name", damaged!(tasks)),
     ("pins", "snapshot_id", damaged!(pins)),
     ("queue", "run_id", damaged!(queue)),
+    ("state_values", "key", damaged!(state_values)),
+    ("state_transitions", "position", damaged!(state_transitions)),
     ("event_times", "latest", damaged!(event_times)),
 ];
 
@@ -292,7 +308,9 @@ mod tests {
                  INSERT INTO commits VALUES (1, 'git', 'c', 'r', 'i', 'm', 'n', 'e', 1, 2, 3, 5, NULL);
                  INSERT INTO tasks VALUES (1, 'r', 'i', 't', 1, 'running', '{}', 5, 6, 7, NULL);
                  INSERT INTO pins VALUES ('n', 'w', 5, NULL);
-                 INSERT INTO queue VALUES (1, 'r', 's', 'agent', '{}', 'batch', 'w', 'over', NULL);",
+                 INSERT INTO queue VALUES (1, 'r', 's', 'agent', '{}', 'batch', 'w', 'over', NULL);
+                 INSERT INTO state_values VALUES ('r', 'k', '1', 5, NULL);
+                 INSERT INTO state_transitions VALUES (1, 'r', 'k', '0', '1', 'c', 5, NULL);",
             )
             .unwrap();
         (state, store)

@@ -14,6 +14,7 @@ mod questions;
 mod queue;
 mod queue_state;
 mod restores;
+mod run_state;
 mod runs;
 mod sessions;
 mod snapshots;
@@ -37,6 +38,7 @@ use crate::records::question::QuestionRow;
 use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::run_row::RunRow;
+use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
@@ -59,6 +61,9 @@ use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
 use queue::{HEADS, SELECT_QUEUE, read_queue, read_taken};
 use restores::{SELECT_RESTORE, read_restore};
+use run_state::{
+    SELECT_STATE_TRANSITION, SELECT_STATE_VALUE, read_state_transition, read_state_value,
+};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_SESSION, read_session};
 use snapshots::{
@@ -431,6 +436,30 @@ impl StateStore for SqliteStore {
             &format!("{SELECT_COMMIT} WHERE vcs = ?1 AND commit_id = ?2"),
             params![vcs, commit],
             read_commit,
+        )
+    }
+
+    fn state_values(&self, run_id: &RunId) -> Result<Vec<StateValue>, StateError> {
+        self.all(
+            &format!("{SELECT_STATE_VALUE} WHERE run_id = ?1 ORDER BY key"),
+            params![run_id.as_str()],
+            read_state_value,
+        )
+    }
+
+    fn state_value(&self, run_id: &RunId, key: &str) -> Result<Option<StateValue>, StateError> {
+        self.one(
+            &format!("{SELECT_STATE_VALUE} WHERE run_id = ?1 AND key = ?2"),
+            params![run_id.as_str(), key],
+            read_state_value,
+        )
+    }
+
+    fn state_transitions(&self, run_id: &RunId) -> Result<Vec<StateTransition>, StateError> {
+        self.all(
+            &format!("{SELECT_STATE_TRANSITION} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_state_transition,
         )
     }
 

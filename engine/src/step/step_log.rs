@@ -41,6 +41,7 @@ mod captures;
 mod commits;
 mod going_back;
 mod questions;
+mod run_state;
 mod tasks;
 
 pub(crate) use going_back::Choices;

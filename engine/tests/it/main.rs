@@ -20,6 +20,7 @@ mod questions;
 mod queue;
 mod recovery;
 mod restores;
+mod run_state;
 mod runs;
 mod secrets;
 mod sessions;

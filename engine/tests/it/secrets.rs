@@ -80,6 +80,11 @@ async fn says_secrets(
     let question = Question::new(format!("is {} right?", said[10]))
         .deadline(Duration::ZERO, format!("no, {}", said[11]));
     context.ask(question).await.unwrap();
+    let value = json!({ "token": said[17] });
+    let trigger = format!("logged in with {}", said[18]);
+    context.set_state("account", value, trigger).await?;
+    let kept = context.state("account").await?.unwrap();
+    assert_eq!(kept["token"], "[redacted:github_token]");
     Err(AdapterError::failed(format!("gave up {}", said[12])))
 }
 

@@ -8,6 +8,7 @@ use super::*;
 use crate::id::{EffectId, QuestionId, StepId};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
+use crate::records::run_state::{NewValue, StateTransition, StateValue};
 use crate::records::task::TaskRow;
 
 fn question(step_id: Option<StepId>, nth: u32) -> QuestionRow {
@@ -253,5 +254,66 @@ pub(crate) fn a_task_is_one_row_that_another_attempt_takes_over(state: &impl Tes
     let ended = again.ended(StepStatus::Failed, failure, at(7), Duration::from_millis(9));
     store.commit(&[put(&ended)]).unwrap();
     assert_eq!(store.tasks(&task.run_id).unwrap(), [ended]);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn a_value_of_a_run_changes_with_its_transition_or_not_at_all(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    store
+        .commit(&[run(&session, "a"), run(&session, "b")])
+        .unwrap();
+    let set = |run_id: &str, key: &str, value: Value, second: i64| {
+        Change::SetState(Box::new(NewValue {
+            run_id: run_id.parse().unwrap(),
+            key: key.to_owned(),
+            value,
+            trigger: format!("at {second}"),
+            at: at(second),
+        }))
+    };
+    let moved = |key: &str, old: Option<Value>, new: Option<Value>, second: i64| StateTransition {
+        key: key.to_owned(),
+        old_value: old,
+        new_value: new,
+        trigger: format!("at {second}"),
+        at: at(second),
+    };
+    let (one, two) = (json!({ "n": 1 }), json!({ "n": 2 }));
+    store
+        .commit(&[
+            set("a", "z", one.clone(), 5),
+            set("a", "odd\n key", one.clone(), 6),
+        ])
+        .unwrap();
+    let late = [fence("a", 9), set("a", "z", two.clone(), 7)];
+    assert!(matches!(store.commit(&late), Err(StateError::TakenOver(_))));
+    store
+        .commit(&[
+            fence("a", 1),
+            set("a", "z", two.clone(), 8),
+            set("a", "z", two.clone(), 9),
+            set("b", "z", Value::Null, 9),
+            set("a", "odd\n key", Value::Null, 10),
+        ])
+        .unwrap();
+    let (a, b): (RunId, RunId) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let store = state.open();
+    let kept = StateValue {
+        key: "z".to_owned(),
+        value: two.clone(),
+        changed_at: at(8),
+    };
+    assert_eq!(store.state_values(&a).unwrap(), std::slice::from_ref(&kept));
+    assert_eq!(store.state_value(&a, "z").unwrap(), Some(kept));
+    assert_eq!(store.state_value(&a, "odd\n key").unwrap(), None);
+    let all = [
+        moved("z", None, Some(one.clone()), 5),
+        moved("odd\n key", None, Some(one.clone()), 6),
+        moved("z", Some(one.clone()), Some(two), 8),
+        moved("odd\n key", Some(one), None, 10),
+    ];
+    assert_eq!(store.state_transitions(&a).unwrap(), all);
+    assert_eq!(store.state_values(&b).unwrap(), []);
+    assert_eq!(store.state_transitions(&b).unwrap(), []);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }

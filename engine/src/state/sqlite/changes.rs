@@ -10,6 +10,7 @@ use super::pins::{pin, unpin};
 use super::questions::put_question;
 use super::queue::{claim_queued, enqueue, requeue, withdraw_all};
 use super::restores::{begin_restore, end_restore};
+use super::run_state::set_state;
 use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
 use super::sessions::{create_session, move_session};
 use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
@@ -89,6 +90,7 @@ pub(super) fn apply(
             step_id,
             commit,
         } => set_step_commit(transaction, run_id, step_id, commit),
+        Change::SetState(value) => set_state(transaction, value),
         Change::Append(event) => appended.append(transaction, event),
         Change::AddSnapshot(row) => add_snapshot(transaction, row),
         Change::ForgetSnapshots(ids) => forget_snapshots(transaction, ids),
