@@ -456,21 +456,26 @@ pub struct RestoreOutcome {
 /// How long the parts of a restore took, by a clock that nobody sets. Serialized as whole
 /// milliseconds: `guard_ms`, `plan_ms`, `apply_ms`, `verify_ms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RestoreDurations {
     /// Capturing and publishing what was there before, an interrupted restore that had to be
     /// finished first included.
     #[serde(rename = "guard_ms", with = "milliseconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub guard: Duration,
     /// Comparing that with the goal, and making sure that the store has what is needed.
     #[serde(rename = "plan_ms", with = "milliseconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub plan: Duration,
     /// Everything that changes the workspace: staging, journal, renames and syncs, and what was
     /// asked for of the repository. Zero if nothing had to be done, as is `verify` then.
     #[serde(rename = "apply_ms", with = "milliseconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub apply: Duration,
     /// Capturing the result, and comparing it with the goal.
     #[serde(rename = "verify_ms", with = "milliseconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub verify: Duration,
 }
 
@@ -529,6 +534,7 @@ pub struct Recovery {
 
 /// Whether a path is captured, and why.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Why {
     /// The path.
@@ -565,6 +571,7 @@ impl Why {
 
 /// What the store was found to have of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Verification {
     /// What is missing or wrong; empty: all that the snapshot was taken with is there and right.

@@ -52,6 +52,7 @@ impl CommitRequest {
 
 /// Who wrote a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Signature {
     /// A name, as `user.name`.
@@ -73,6 +74,7 @@ impl Signature {
 /// A commit that is going to be made: every byte of it, and where it goes. Its objects but for the
 /// commit itself are durable in the user's repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommitIntent {
     /// The ref that moves to it: a branch, or `HEAD` where that is detached.
     pub reference: String,

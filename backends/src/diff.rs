@@ -97,6 +97,7 @@ impl DiffOptions {
 
 /// A changed file whose lines were not compared as git compares them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ApproximatedFile {
     /// The file.
@@ -129,6 +130,7 @@ impl ApproximatedFile {
 /// Why the lines of a file were not compared as git compares them. Its patch, if it has one, is
 /// right in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Approximation {
@@ -179,6 +181,7 @@ impl fmt::Display for Approximation {
 /// empty, as they do those that say where the counts are not exact, and what became of nested
 /// repositories and of git's operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Diff {
     /// The backend of both snapshots.
@@ -271,6 +274,7 @@ pub struct Diff {
 
 /// A file whose skip-worktree bit in git's index is another on both sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SkipWorktreeChange {
     /// The file.
@@ -284,6 +288,7 @@ pub struct SkipWorktreeChange {
 /// What became of git's operations: a merge, rebase, cherry-pick, revert or bisect that began, went
 /// on or ended, or what git remembers of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OperationChange {
     /// `merge`, `rebase`, `cherry-pick`, `revert` or `bisect`, if one was in progress on the
@@ -298,7 +303,14 @@ pub struct OperationChange {
 
 /// The bytes of a patch. In JSON a string, or `{"base64": "…"}` where they are not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatchText(pub Vec<u8>);
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PatchText(
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "stillframe_model::schema::LosslessText")
+    )]
+    pub Vec<u8>,
+);
 
 impl Serialize for PatchText {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

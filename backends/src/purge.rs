@@ -140,13 +140,16 @@ impl Wanted {
 
 /// Content that a purge is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FoundContent {
     /// Its id, as `why` and the patches of this backend print it.
     #[serde(serialize_with = "as_text")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub id: ContentId,
     /// The same bytes' id for the other backend; `None`: they could not be read.
     #[serde(serialize_with = "as_optional_text")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub other_id: Option<ContentId>,
     /// Its length; `None`: it could not be found out.
     pub bytes: Option<u64>,
@@ -174,6 +177,7 @@ fn as_optional_text<S: serde::Serializer>(
 
 /// Content at a path that a target names and no purge takes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct KeptContent {
     /// The path.
@@ -231,6 +235,7 @@ pub trait Purging: Send + Sync {
 
 /// What was looked at after a purge, to prove it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Proof {
     /// Packs whose every object was looked at.

@@ -138,6 +138,7 @@ pub struct MovedTags {
 
 /// A tag that was moved to where no push of tags takes it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MovedTag {
     /// The full name that it had.

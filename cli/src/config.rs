@@ -57,10 +57,13 @@ pub(crate) struct Settings {
 
 /// A value that holds, and who set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Held {
     /// Section and name, with a dot between.
     pub(crate) key: &'static str,
+    /// What holds.
     pub(crate) value: Value,
+    /// Who set it.
     pub(crate) source: Source,
     /// The line of the file; `None`: it is not from there.
     pub(crate) line: Option<usize>,
@@ -70,6 +73,7 @@ pub(crate) struct Held {
 
 /// Who set a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
     /// Nobody.
@@ -78,6 +82,7 @@ pub(crate) enum Source {
     File,
     /// The file, for this workspace.
     Workspace,
+    /// A variable of the environment.
     Environment,
 }
 

@@ -102,9 +102,13 @@ impl StatePlace {
     }
 }
 
+/// What a command that failed prints.
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ErrorAndRun<'a> {
+    /// What failed.
     error: ErrorDocument,
+    /// What became of the run, if there was one. Left out if not.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<&'a RunDocument>,
 }
@@ -250,7 +254,7 @@ impl Failure {
 
     /// `{"error": {"kind", "message", "touched", "retryable", "run_id"}}`; and `run`, where there is an outcome of one.
     pub(crate) fn document(&self) -> String {
-        let document = Document {
+        let document = ErrorAndRun {
             error: ErrorDocument {
                 kind: self.kind.as_str().to_owned(),
                 message: one_line(&self.message),

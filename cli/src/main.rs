@@ -17,6 +17,8 @@ mod paint;
 mod patch_view;
 mod progress;
 mod request;
+#[cfg(test)]
+mod schemas;
 mod signals;
 mod step_file;
 mod toml_text;

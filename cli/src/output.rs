@@ -55,11 +55,7 @@ pub(crate) enum Answer {
 
 impl Reply {
     /// The document, if one is wanted, else the text.
-    pub(crate) fn new(
-        json: bool,
-        document: &impl Serialize,
-        text: impl FnOnce() -> String,
-    ) -> Self {
+    pub(crate) fn new(json: bool, document: &impl Document, text: impl FnOnce() -> String) -> Self {
         Self::of(Answer::Text(match json {
             true => json_line(document),
             false => text(),
@@ -113,8 +109,20 @@ impl Reply {
     }
 }
 
+/// What can be printed as JSON.
+#[cfg(not(test))]
+pub(crate) trait Document: Serialize {}
+#[cfg(not(test))]
+impl<T: Serialize + ?Sized> Document for T {}
+
+/// What can be printed as JSON: all of it has a schema, see `schemas.rs`.
+#[cfg(test)]
+pub(crate) trait Document: Serialize + schemars::JsonSchema {}
+#[cfg(test)]
+impl<T: Serialize + schemars::JsonSchema + ?Sized> Document for T {}
+
 /// A document on a line of its own.
-pub(crate) fn json_line(document: &impl Serialize) -> String {
+pub(crate) fn json_line(document: &impl Document) -> String {
     let mut line = serde_json::to_string(document).expect("a document is plain data");
     line.push('\n');
     line

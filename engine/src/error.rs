@@ -34,6 +34,7 @@ struct Inner {
 
 /// An [`Error`] as a JSON document: `{kind, message, touched, retryable, run_id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorDocument {
     /// The name of the [`ErrorKind`].
     pub kind: String,

@@ -7,6 +7,7 @@ const MAX_REASON_CHARS: usize = 240;
 
 /// Why something failed, in a form that can be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Failure {
     /// The name of an [`ErrorKind`](stillframe_backends::ErrorKind). `None`: work that failed for

@@ -30,6 +30,11 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal, $noun:literal, $fresh:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[cfg_attr(
+            feature = "schema",
+            schemars(extend("maxLength" = MAX_ID_BYTES, "pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))
+        )]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 

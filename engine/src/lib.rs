@@ -64,6 +64,8 @@ pub mod options;
 mod process;
 pub mod records;
 mod run;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod session;
 mod state;
 mod step;

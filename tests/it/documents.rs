@@ -34,7 +34,7 @@ fn read(path: &Path) -> String {
 fn documents() -> Vec<Document> {
     let root = repository();
     let mut documents = Vec::new();
-    for directory in ["", "docs", "docs/adr", "docs/benchmarks"] {
+    for directory in ["", "docs", "docs/adr", "docs/benchmarks", "docs/schema"] {
         for entry in fs::read_dir(root.join(directory)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "md") {

@@ -9,6 +9,7 @@ use crate::path::RelPath;
 
 /// Why a path was left out of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OmissionReason {
@@ -68,6 +69,7 @@ impl fmt::Display for OmissionReason {
 
 /// A path that a capture left out. A directory stands for everything below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Omission {
     /// The path, relative to the workspace.
     pub path: RelPath,
@@ -83,6 +85,7 @@ pub struct Omission {
 
 /// What was left out, where neither a size nor the reason tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OmittedKind {
@@ -135,6 +138,7 @@ impl Omission {
 
 /// The omissions of a capture, sorted by path, at most one for each path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(from = "Vec<Omission>", into = "Vec<Omission>")]
 pub struct Coverage {
     omissions: Vec<Omission>,

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What a caller can do about an error. Every error enum of this crate maps to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The caller's path, id, name or cap cannot be right; nothing was done.

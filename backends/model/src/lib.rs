@@ -26,6 +26,9 @@ pub mod restore_error;
 pub mod restore_goal;
 pub mod restore_plan;
 pub mod retain;
+#[cfg(feature = "schema")]
+#[doc(hidden)]
+pub mod schema;
 pub mod search;
 #[doc(hidden)]
 pub mod setters;

@@ -7,6 +7,7 @@ use crate::path::RelPath;
 /// A repository within a workspace, as a capture found it. Its files are captured like any others;
 /// its `.git` is not, and no restore changes the state that is described here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct NestedRepository {
     /// The directory that has the `.git`.
@@ -25,6 +26,7 @@ impl NestedRepository {
 
 /// Where a nested repository stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct NestedState {
     /// The full name of the branch that HEAD names; `None` if it is detached, or cannot be read.

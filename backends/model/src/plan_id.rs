@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Names a plan by its content: two plans with one id do the same to the same state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct PlanId(String);
 

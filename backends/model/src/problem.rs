@@ -4,6 +4,7 @@ use crate::error_kind::ErrorKind;
 
 /// Something that makes a snapshot less than restorable.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Problem {
     /// What is missing or wrong: an object id, or the name of a file in the store.

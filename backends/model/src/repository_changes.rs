@@ -6,6 +6,7 @@ use crate::error::ErrorKind;
 
 /// What a restore changes in the user's repository, beside the worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RepositoryChanges {
     /// HEAD, if it comes to name another branch or commit, then branches, sorted by name.
@@ -21,6 +22,7 @@ pub struct RepositoryChanges {
 
 /// A ref that comes to name something else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RefChange {
     /// `HEAD`, or the full name of a ref.
@@ -50,6 +52,7 @@ impl RefChange {
 
 /// A stash that was taken off the list of stashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DroppedStash {
     /// The commit that has it, in hexadecimal.
@@ -74,6 +77,7 @@ impl DroppedStash {
 
 /// An index that gets another content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct IndexChange {
     /// Stands for what it stages now, whatever stat data it holds: a digest in hexadecimal; `None`:
@@ -119,6 +123,7 @@ impl RepositoryChanges {
 
 /// A part of the user's repository that a restore did not restore, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RepositoryProblem {
     /// The kind of the cause. If there are several causes: the first that a person can do something

@@ -55,6 +55,7 @@ pub struct RestorePlan {
 /// A file in which later edits overlap the changes that an undo would undo. The file is not
 /// touched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conflict {
     /// The file.
     pub path: RelPath,
@@ -67,15 +68,19 @@ pub struct Conflict {
 ///
 /// In JSON a text that is not UTF-8 is `{"base64": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConflictRegion {
     /// As they are.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::LosslessText"))]
     pub current: Vec<u8>,
     /// As the operation left them.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::LosslessText"))]
     pub after: Vec<u8>,
     /// As they were before the operation.
     #[serde(with = "text")]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::LosslessText"))]
     pub before: Vec<u8>,
 }
 
@@ -125,6 +130,7 @@ pub struct Removal {
 
 /// Permission bits to be changed, the content staying as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModeChange {
     /// Where.
     pub path: RelPath,
@@ -136,6 +142,7 @@ pub struct ModeChange {
 
 /// A path that a restore leaves as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Skipped {
     /// The path.
     pub path: RelPath,
@@ -145,6 +152,7 @@ pub struct Skipped {
 
 /// A file that was replaced, and whose replacement did not get all of its extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LostAttributes {
     /// The file.
@@ -169,6 +177,7 @@ impl LostAttributes {
 
 /// Why a restore leaves a path as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SkipReason {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a capture found what changed since the one before. Both ways give the same snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "how")]
 #[non_exhaustive]
 pub enum Search {
@@ -40,6 +41,7 @@ impl Default for Search {
 ///
 /// As text it is a clause for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WalkReason {

@@ -14,6 +14,8 @@ use crate::search::Search;
 
 /// Names one snapshot for ever: `snap_` and 32 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("pattern" = "^snap_[0-9a-f]{32}$")))]
 #[serde(try_from = "String", into = "String")]
 pub struct SnapshotId(String);
 
@@ -84,6 +86,7 @@ impl fmt::Display for SnapshotId {
 
 /// Which implementation captured a snapshot. Only it can read the snapshot again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BackendKind {
     /// Trees and blobs of git in a private repository.
@@ -110,6 +113,7 @@ impl fmt::Display for BackendKind {
 
 /// What a snapshot was taken for: one of the engine's own labels, or the host's text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Label(std::borrow::Cow<'static, str>);
 
@@ -150,6 +154,7 @@ impl fmt::Display for Label {
 
 /// What a capture saw around the files, and what it cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SnapshotMetadata {
     /// The full id of the commit that HEAD named; `None` when unborn, and for the hash backend.
@@ -192,6 +197,7 @@ pub struct SnapshotMetadata {
 
 /// What a snapshot keeps of the commits that only HEAD's branch reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct KeptHistory {
     /// How many commits it keeps, the newest ones, each with the trees and the content that it
@@ -217,6 +223,7 @@ impl KeptHistory {
 /// It is a description: the content stays in the store of the workspace, and the backend that
 /// captured it reads it from there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Snapshot {
     /// Names this snapshot for ever.
@@ -228,6 +235,7 @@ pub struct Snapshot {
         serialize_with = "disk_path::serialize",
         deserialize_with = "disk_path::deserialize"
     )]
+    #[cfg_attr(feature = "schema", schemars(with = "crate::schema::LosslessText"))]
     pub path: PathBuf,
     /// git: the id of the snapshot commit in the store. hash: the digest of the manifest.
     #[serde(rename = "ref")]

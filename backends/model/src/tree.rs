@@ -10,6 +10,7 @@ use crate::path::RelPath;
 /// What kind of thing a captured path is. Directories are not entries: they follow from the paths
 /// below them, and empty ones are listed beside the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     /// A regular file that its owner may not execute.

@@ -8,6 +8,7 @@ use crate::tree::{Change, EntryKind};
 
 /// What changed at one path of [`Diff::changed_paths`](crate::Diff::changed_paths).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ChangedFile {
     /// The path.
@@ -23,9 +24,11 @@ pub struct ChangedFile {
     pub binary: bool,
     /// What the earlier side captured; `None`: nothing. In JSON git's mode, such as `"100644"`.
     #[serde(with = "git_mode")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub old_mode: Option<EntryKind>,
     /// What the later side captured; `None`: nothing. In JSON git's mode.
     #[serde(with = "git_mode")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub new_mode: Option<EntryKind>,
     /// Where the later side's file comes from, if [`Diff::renamed`](crate::Diff::renamed) has it.
     pub from: Option<RelPath>,
@@ -47,6 +50,7 @@ pub(crate) struct Looked {
 
 /// What became of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileStatus {
     /// The earlier side knows that it was not there.

@@ -10,6 +10,7 @@ use crate::snapshot::Snapshot;
 
 /// A nested repository that is not the same on both sides of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct NestedChange {
     /// The directory that has, or had, the `.git`.

@@ -43,6 +43,7 @@ pub enum Renames {
 /// A file that is at another path. The one is in [`Diff::deleted`](crate::Diff::deleted) and the
 /// other in [`Diff::added`](crate::Diff::added) all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Renamed {
     /// The path that the earlier side has.

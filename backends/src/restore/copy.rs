@@ -73,12 +73,17 @@ impl CopyOptions {
 
 /// What is in the directory now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CopyOutcome {
     /// The snapshot.
     pub snapshot: SnapshotId,
     /// The directory: absolute, without links.
     #[serde(serialize_with = "lossless")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "stillframe_model::schema::LosslessText")
+    )]
     pub to: PathBuf,
     /// How many files and links are in it.
     pub files: u64,

@@ -32,6 +32,7 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Something that a restore moved out of the way unread, and that its guard therefore left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Displaced {
     /// Where it was, and why no snapshot has it.
@@ -39,6 +40,10 @@ pub struct Displaced {
     pub omission: Omission,
     /// Where it lies now, as it was: absolute. It stays there for as long as the guard.
     #[serde(serialize_with = "lossless")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "stillframe_model::schema::LosslessText")
+    )]
     pub at: PathBuf,
 }
 

@@ -3,7 +3,6 @@
 use std::io::Read as _;
 
 use serde::Serialize;
-use serde_json::json;
 use stillframe::ErrorKind;
 use stillframe::backends::PatchText;
 use stillframe::records::ArtifactRecord;
@@ -32,9 +31,13 @@ pub(super) async fn list(tools: &Tools, run: Option<&str>) -> Result<Reply, Fail
 
 /// An artifact in a document.
 #[derive(Serialize)]
-struct Content<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Content<'a> {
+    /// Its key.
     key: &'a str,
+    /// Its size.
     bytes: usize,
+    /// What it has.
     content: PatchText,
 }
 
@@ -60,10 +63,18 @@ pub(super) async fn get(tools: &Tools, key: &str) -> Result<Reply, Failure> {
     Ok(Reply::new(true, &document, String::new))
 }
 
+/// What `artifact rm` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Removed<'a> {
+    /// The key of the artifact.
+    removed: &'a str,
+}
+
 /// Removes an artifact.
 pub(super) async fn remove(tools: &Tools, key: &str) -> Result<Reply, Failure> {
     tools.engine.remove_artifact(key).await?;
-    Ok(Reply::new(tools.json, &json!({"removed": key}), || {
+    Ok(Reply::new(tools.json, &Removed { removed: key }, || {
         format!("removed {}\n", output::printable(key))
     }))
 }

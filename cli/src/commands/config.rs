@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::json;
 use stillframe::backends::printable;
 
 use crate::config::{self, Config, Held, Source};
@@ -14,10 +13,36 @@ use crate::request::ConfigRequest;
 
 /// What `config show` prints.
 #[derive(Serialize)]
-struct Shown<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shown<'a> {
+    /// The file; null where there is no place for one.
     path: Option<String>,
+    /// Whether it is there.
     exists: bool,
+    /// Each key with what holds.
     values: &'a [Held],
+}
+
+/// What `config path` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Place {
+    /// The file.
+    path: String,
+    /// Whether it is there.
+    exists: bool,
+}
+
+/// What `config check` prints. Of a file that is wrong it prints an error.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Checked {
+    /// The file; null where there is no place for one.
+    path: Option<String>,
+    /// Whether it is there; if not, the defaults hold.
+    exists: bool,
+    /// Always true.
+    sound: bool,
 }
 
 /// Answers what is asked of the file. It needs no engine, and no state directory.
@@ -34,7 +59,11 @@ pub(crate) fn config(json: bool, request: ConfigRequest) -> Result<Reply, Failur
             config::max_store_bytes(variable(config::MAX_STORE_BYTES), set.max_store_bytes)?;
             let exists = path.as_deref().is_some_and(Path::exists);
             let shown = path.as_deref().map(printable);
-            let document = json!({"path": shown, "exists": exists, "sound": true});
+            let document = Checked {
+                path: shown.clone(),
+                exists,
+                sound: true,
+            };
             let named = shown.unwrap_or_else(|| "the file".to_owned());
             let text = match exists {
                 true => format!("{named} is right\n"),
@@ -53,7 +82,10 @@ fn where_it_is(json: bool, path: Option<PathBuf>) -> Result<Reply, Failure> {
     let path = path.ok_or_else(|| {
         Failure::usage("there is no place for it: set XDG_CONFIG_HOME or HOME to an absolute path")
     })?;
-    let document = json!({"path": printable(&path), "exists": path.exists()});
+    let document = Place {
+        path: printable(&path),
+        exists: path.exists(),
+    };
     Ok(Reply::new(json, &document, || {
         format!("{}\n", printable(&path))
     }))

@@ -36,12 +36,17 @@ pub(super) async fn show(
 
 /// A file as a JSON document.
 #[derive(Serialize)]
-struct Document<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Document<'a> {
+    /// The snapshot that has it.
     snapshot: &'a SnapshotId,
+    /// Where.
     path: &'a RelPath,
     /// As git writes it.
     mode: String,
+    /// Its size.
     bytes: u64,
+    /// The bytes of the file, or the text of the link.
     content: PatchText,
 }
 

@@ -22,10 +22,15 @@ pub(super) async fn list(
 
 /// A file as a JSON document.
 #[derive(Serialize)]
-struct FileDocument<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct FileDocument<'a> {
+    /// Where it is.
     path: &'a RelPath,
+    /// `file`, `executable`, `symlink` or `directory`.
     kind: &'static str,
+    /// Its permission bits; null for a link.
     mode: Option<u32>,
+    /// Its size in bytes; null where it is not known, and for a directory.
     size: Option<u64>,
     /// The id of the content, in hexadecimal.
     content: Option<String>,

@@ -4,22 +4,22 @@
 //! to print.
 
 mod above;
-mod artifact;
+pub(crate) mod artifact;
 mod completions;
-mod config;
-mod content;
+pub(crate) mod config;
+pub(crate) mod content;
 mod diff;
 mod diffstat;
 mod events;
-mod files;
+pub(crate) mod files;
 mod head_moved;
 mod purge;
 mod questions;
-mod restore;
+pub(crate) mod restore;
 mod retention;
 mod run;
-mod runs;
-mod snapshot;
+pub(crate) mod runs;
+pub(crate) mod snapshot;
 mod steps;
 mod transcript;
 mod undo;

@@ -115,45 +115,75 @@ fn exit_code(document: &RestoreDocument) -> u8 {
 
 /// A plan as a JSON document: the keys of a restore, of which nothing was done, and the plan's.
 #[derive(Serialize)]
-struct PlanDocument<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PlanDocument<'a> {
+    /// What would be undone. Left out of the plan of a restore.
     #[serde(skip_serializing_if = "Option::is_none")]
     undone: Option<&'a Undone>,
+    /// `planned`.
+    #[cfg_attr(test, schemars(extend("const" = "planned")))]
     status: &'static str,
+    /// What carries out exactly this plan, with `--apply`.
     plan_id: &'a PlanId,
+    /// Null: nothing was done.
     guard_snapshot: Option<SnapshotId>,
+    /// Null: nothing was done.
     safety_tag: Option<String>,
+    /// Empty: nothing was done.
     restored: [RelPath; 0],
+    /// Ignored paths that would stay.
     leftover_ignored: &'a [RelPath],
+    /// What would be left as it is, and why.
     skipped: &'a [Skipped],
+    /// Null.
     error: Option<String>,
+    /// The snapshot that it leads to.
     target: &'a SnapshotId,
+    /// The files and links that would be made or replaced.
     writes: Vec<PlannedWrite<'a>>,
+    /// The files and links that would be removed.
     removals: Vec<&'a RelPath>,
+    /// What no snapshot has and would be moved out of the way.
     displaced: Vec<&'a RelPath>,
+    /// The directories that would be made.
     make_directories: Vec<Directory<'a>>,
+    /// The directories that would be removed.
     remove_directories: &'a [RelPath],
+    /// The permission bits that would change.
     modes: &'a [ModeChange],
+    /// The files that would be merged with what was changed since. Left out if there are none.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     merged: &'a [RelPath],
+    /// The files that cannot be merged. Left out if there are none.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     conflicts: &'a [Conflict],
+    /// What would change in the repository.
     repository: &'a RepositoryChanges,
 }
 
+/// A file or link that a plan makes or replaces.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PlannedWrite<'a> {
+    /// Where.
     path: &'a RelPath,
     /// Whether something that was captured is there.
     replaces: bool,
+    /// `file`, `executable` or `symlink`.
     kind: &'static str,
     /// The id of the content, in hexadecimal.
     content: String,
+    /// Its permission bits; null for a link.
     mode: Option<u32>,
 }
 
+/// A directory that a plan makes.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Directory<'a> {
+    /// Where.
     path: &'a RelPath,
+    /// Its permission bits.
     mode: u32,
 }
 

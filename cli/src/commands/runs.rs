@@ -347,11 +347,14 @@ fn shortened(text: &str) -> String {
 
 /// A snapshot, and what the restore that it is the guard of displaced and no snapshot holds.
 #[derive(Serialize)]
-struct SnapshotDocument<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct SnapshotDocument<'a> {
     #[serde(flatten)]
     snapshot: &'a Snapshot,
+    /// Whether it is kept whatever its age. Left out if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pinned: bool,
+    /// What the restore that it is the guard of displaced. Left out if there is nothing.
     #[serde(skip_serializing_if = "<[Displaced]>::is_empty")]
     displaced: &'a [Displaced],
 }

@@ -87,23 +87,30 @@ pub(super) async fn unpin(
 }
 
 fn pinned(json: bool, snapshot: &Snapshot, is_pinned: bool) -> Reply {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        id: &'a SnapshotId,
-        pinned: bool,
-    }
-    let document = Document {
+    let document = PinnedDocument {
         id: &snapshot.id,
         pinned: is_pinned,
     };
     Reply::new(json, &document, || format!("{}\n", snapshot.id))
 }
 
+/// What `snapshot pin` and `snapshot unpin` print.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PinnedDocument<'a> {
+    /// The snapshot.
+    id: &'a SnapshotId,
+    /// Whether it is kept whatever its age.
+    pinned: bool,
+}
+
 /// A snapshot as `list` has it.
 #[derive(Serialize)]
-struct ListedDocument<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct ListedDocument<'a> {
     #[serde(flatten)]
     snapshot: &'a Snapshot,
+    /// Whether it is kept whatever its age. Left out if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pinned: bool,
 }

@@ -43,6 +43,7 @@ pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
 
 /// `session_created`, `session_started`, and the moves of a session.
 #[derive(Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct SessionMoved<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<&'a str>,
@@ -50,6 +51,7 @@ pub(crate) struct SessionMoved<'a> {
 
 /// `run_queued`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RunQueued<'a> {
     pub(crate) adapter: &'a str,
     pub(crate) priority: &'a str,
@@ -57,6 +59,7 @@ pub(crate) struct RunQueued<'a> {
 
 /// `run_started`. Both are left out the first time.
 #[derive(Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RunStarted {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attempt: Option<u64>,
@@ -67,6 +70,7 @@ pub(crate) struct RunStarted {
 /// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`,
 /// `question_parked`.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RunEnded {
     /// Of work that was done; null if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +86,7 @@ pub(crate) struct RunEnded {
 
 /// Why a run has ended.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub(crate) enum Why {
     Failure(Reason),
@@ -90,6 +95,7 @@ pub(crate) enum Why {
 
 /// Why something came to its end. `message` is null: it was the reason once.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Reason {
     kind: Option<String>,
     message: (),
@@ -118,6 +124,7 @@ impl RunEnded {
 
 /// The moves of a phase.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct PhaseMoved<'a> {
     pub(crate) phase: &'a str,
     pub(crate) iteration: u32,
@@ -131,6 +138,7 @@ pub(crate) struct PhaseMoved<'a> {
 
 /// The moves of a step.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct StepMoved<'a> {
     pub(crate) step_id: &'a StepId,
     pub(crate) phase: &'a str,
@@ -155,6 +163,7 @@ pub(crate) struct StepMoved<'a> {
 
 /// What a step left.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct StepLeft<'a> {
     pub(crate) snapshot_after: Option<&'a SnapshotId>,
     pub(crate) commit_created: Option<&'a str>,
@@ -163,6 +172,7 @@ pub(crate) struct StepLeft<'a> {
 
 /// Why a step, a task or a tool failed; of a step that was left out the reason alone.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Failed {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<Option<String>>,
@@ -180,6 +190,7 @@ impl From<&Failure> for Failed {
 
 /// `task_started`, `task_completed`, `task_failed`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct TaskMoved<'a> {
     pub(crate) step_id: &'a StepId,
     pub(crate) task: &'a str,
@@ -192,6 +203,7 @@ pub(crate) struct TaskMoved<'a> {
 
 /// The moves of a question, but for `question_parked`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct QuestionMoved<'a> {
     pub(crate) question_id: &'a QuestionId,
     pub(crate) step_id: Option<&'a StepId>,
@@ -204,6 +216,7 @@ pub(crate) struct QuestionMoved<'a> {
 
 /// What was answered, and whether that was because the time was up.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Answered<'a> {
     pub(crate) answer: &'a str,
     pub(crate) timed_out: bool,
@@ -211,6 +224,7 @@ pub(crate) struct Answered<'a> {
 
 /// `commit_wanted`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct CommitWanted<'a> {
     pub(crate) effect_id: &'a EffectId,
     pub(crate) step_id: &'a StepId,
@@ -221,6 +235,7 @@ pub(crate) struct CommitWanted<'a> {
 
 /// `commit_created`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct CommitCreated<'a> {
     pub(crate) effect_id: &'a EffectId,
     pub(crate) step_id: &'a StepId,
@@ -235,6 +250,7 @@ pub(crate) struct CommitCreated<'a> {
 
 /// `commit_failed`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct CommitFailed<'a> {
     pub(crate) effect_id: &'a EffectId,
     pub(crate) step_id: &'a StepId,
@@ -246,6 +262,7 @@ pub(crate) struct CommitFailed<'a> {
 
 /// `commit_recorded`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct CommitRecorded<'a> {
     pub(crate) step_id: &'a StepId,
     pub(crate) commit: &'a str,
@@ -253,6 +270,7 @@ pub(crate) struct CommitRecorded<'a> {
 
 /// `tool_call_started`, `tool_call_completed`, `tool_call_failed`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ToolCall {
     pub(crate) call_id: String,
     pub(crate) tool_name: String,
@@ -270,6 +288,7 @@ pub(crate) struct ToolCall {
 
 /// What a tool left, and why that could not be captured.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ToolDone {
     pub(crate) snapshot_after: Option<SnapshotId>,
     pub(crate) warning: Option<String>,
@@ -277,6 +296,7 @@ pub(crate) struct ToolDone {
 
 /// `workspace_snapshot_taken`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct SnapshotTaken<'a> {
     pub(crate) label: &'a Label,
     pub(crate) backend: BackendKind,
@@ -295,6 +315,7 @@ pub(crate) struct SnapshotTaken<'a> {
 
 /// `workspace_diff_computed`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct DiffComputed<'a> {
     pub(crate) files_changed: u64,
     pub(crate) insertions: u64,
@@ -308,6 +329,7 @@ pub(crate) struct DiffComputed<'a> {
 
 /// `workspace_rolled_back`.
 #[derive(Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RolledBack<'a> {
     pub(crate) to: Option<&'a SnapshotId>,
     pub(crate) guard: Option<&'a SnapshotId>,
@@ -337,6 +359,7 @@ pub(crate) struct RolledBack<'a> {
 
 /// What a restore was, and how much it did.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct Restored {
     pub(crate) operation: &'static str,
     pub(crate) restored: usize,
@@ -344,6 +367,7 @@ pub(crate) struct Restored {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct HeadMoved<'a> {
     pub(crate) from: Option<&'a str>,
     pub(crate) to: Option<&'a str>,
@@ -351,6 +375,7 @@ pub(crate) struct HeadMoved<'a> {
 
 /// `workspace_content_purged`: counts and ids, since a path may tell what a secret is for.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ContentPurged<'a> {
     pub(crate) contents: usize,
     pub(crate) bytes: u64,
@@ -363,6 +388,7 @@ pub(crate) struct ContentPurged<'a> {
 
 /// `workspace_cleaned_up`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct CleanedUp<'a> {
     pub(crate) snapshots: &'a [SnapshotId],
     pub(crate) artifacts: &'a [&'a str],
@@ -375,6 +401,7 @@ pub(crate) struct CleanedUp<'a> {
 
 /// `workspace_retention_announced`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RetentionAnnounced {
     pub(crate) snapshots: u64,
     pub(crate) begins_at: Timestamp,
@@ -382,6 +409,7 @@ pub(crate) struct RetentionAnnounced {
 
 /// `error_occurred`.
 #[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ErrorOccurred {
     kind: Option<String>,
     message: String,

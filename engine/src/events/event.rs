@@ -16,6 +16,7 @@ pub const EVENT_SCHEMA_VERSION: u32 = 1;
 ///
 /// Its data has ids, counts, states and paths: never the content of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Event {
     /// Names this event for ever.
@@ -59,6 +60,7 @@ pub struct Event {
 
 /// Who wrote an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventSource {
@@ -98,17 +100,23 @@ impl fmt::Display for EventSource {
 ///
 /// Hosts and adapters may write types of their own, and those among the constants that say so.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("pattern" = "^[a-z][a-z0-9_]{0,63}$")))]
 #[serde(transparent)]
 pub struct EventType(std::borrow::Cow<'static, str>);
 
 macro_rules! event_types {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
+    ($meanings:ident: $($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
         impl EventType {
-            $($(#[$doc])* pub const $name: Self = Self(std::borrow::Cow::Borrowed($text));)+
+            $($(#[doc = $doc])+ pub const $name: Self = Self(std::borrow::Cow::Borrowed($text));)+
+
+            #[cfg(feature = "schema")]
+            pub(crate) const $meanings: &'static [(Self, &'static str)] =
+                &[$((Self::$name, concat!($($doc),+))),+];
         }
     };
-    ($list:ident: $($(#[$doc:meta])* $name:ident = $text:literal;)+) => {
-        event_types! { $($(#[$doc])* $name = $text;)+ }
+    ($meanings:ident, $list:ident: $($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
+        event_types! { $meanings: $($(#[doc = $doc])+ $name = $text;)+ }
 
         impl EventType {
             const $list: &'static [Self] = &[$(Self::$name),+];
@@ -116,7 +124,7 @@ macro_rules! event_types {
     };
 }
 
-event_types! { OF_THE_ENGINE:
+event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// A session was made.
     SESSION_CREATED = "session_created";
     /// A session takes runs.
@@ -222,7 +230,7 @@ event_types! { OF_THE_ENGINE:
 
 // The engine writes them for tools that it calls itself; an adapter around a foreign agent for
 // those that the agent calls.
-event_types! { OF_ENGINE_AND_ADAPTERS:
+event_types! { MEANINGS_OF_ENGINE_AND_ADAPTERS, OF_ENGINE_AND_ADAPTERS:
     /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`,
     /// `snapshot_before`. An adapter may write it.
     TOOL_CALL_STARTED = "tool_call_started";
@@ -235,7 +243,7 @@ event_types! { OF_ENGINE_AND_ADAPTERS:
 }
 
 // What hosts and adapters have in common, so that a reader knows it whoever wrote it.
-event_types! {
+event_types! { MEANINGS_IN_COMMON:
     /// A message was given to an agent or a model. Data is the writer's; a transcript shows `role`,
     /// `message_id`, and `text` or `content`.
     MESSAGE_SENT = "message_sent";

@@ -7,6 +7,7 @@ use crate::id::{ArtifactId, RunId, SessionId};
 
 /// An artifact, as the registry has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ArtifactRecord {
     /// The row.

@@ -11,6 +11,7 @@ use crate::id::{EffectId, RunId, StepId};
 
 /// Where an effect stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EffectStatus {
@@ -68,6 +69,7 @@ pub(crate) struct EffectRow {
 
 /// A commit that a step wants, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct EffectRecord {
     /// The effect.
@@ -107,6 +109,7 @@ impl From<EffectRow> for EffectRecord {
 
 /// A commit that is known, as it is kept: one for each id, with the run that first had it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CommitRecord {
     /// The kind of repository: `git`.

@@ -8,6 +8,7 @@ use crate::id::{OperationId, RunId, SessionId};
 
 /// What kind of operation changed a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperationKind {

@@ -15,6 +15,7 @@ use crate::records::step_record::PhaseRecord;
 
 /// A snapshot that stands for what is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TakenSnapshot {
     /// The snapshot.
@@ -85,6 +86,7 @@ pub struct WorkspaceOutcome {
 
 /// The JSON document of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RunDocument {
     /// The run.
@@ -113,6 +115,7 @@ pub struct RunDocument {
 
 /// The part of a run's JSON document that is about the workspace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WorkspaceDocument {
     /// Who captured it.

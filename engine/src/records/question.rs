@@ -68,6 +68,7 @@ pub struct Answer {
 
 /// Where a question stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionStatus {
@@ -236,6 +237,7 @@ impl QuestionRow {
 
 /// A question, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct QuestionRecord {
     /// The question.

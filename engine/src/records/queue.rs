@@ -12,6 +12,7 @@ use crate::id::{RunId, SessionId};
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Priority {
@@ -25,6 +26,7 @@ pub enum Priority {
 
 /// A run's place in the queue of submitted runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct QueueRecord {
     /// The name of the adapter that does its work.

@@ -17,6 +17,7 @@ use crate::records::operation::OperationKind;
 
 /// What became of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RestoreStatus {
@@ -30,6 +31,7 @@ pub enum RestoreStatus {
 
 /// What a restore, a rollback or an undo did: its outcome and its JSON document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RestoreDocument {
     /// Whether it was done.
@@ -73,6 +75,7 @@ pub struct RestoreDocument {
 
 /// A ref that a run changed and its rollback or undo left as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeftRef {
     /// What became of it.
@@ -86,6 +89,7 @@ pub struct LeftRef {
     /// another work tree has checked out; and for stashes that came to those that there were, which
     /// nobody but their owner tells apart.
     #[serde(with = "command")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub undo: Option<String>,
     /// The directory of the work tree that has a branch which came checked out, printable, if it is
     /// another than that of the workspace. Git would remove the branch from under it.
@@ -197,6 +201,7 @@ pub(crate) fn stored_again(dropped: &[DroppedStash], git: &str) -> Option<String
 
 /// What `undo` did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct UndoOutcome {
     /// What was undone.
@@ -224,6 +229,7 @@ pub struct UndoPlan {
 
 /// The operation that an undo took back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Undone {
     /// `run`, `restore` or `undo`.

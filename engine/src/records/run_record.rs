@@ -19,6 +19,7 @@ use crate::records::step_record::PhaseRecord;
 
 /// A run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RunRecord {
     /// The run.
@@ -56,6 +57,7 @@ pub struct RunRecord {
 
 /// Whose a run is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeaseRecord {
     /// The engine that has, or last had, the run.
@@ -70,6 +72,7 @@ pub struct LeaseRecord {
 
 /// Everything that is kept of a run, in one document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RunExport {
     /// The run.

@@ -16,6 +16,7 @@ const MAX_NAME_BYTES: usize = 200;
 
 /// A value that a run has set, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StateValue {
     /// Its key.
@@ -28,6 +29,7 @@ pub struct StateValue {
 
 /// One change of a value in the state of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StateTransition {
     /// The key.

@@ -11,6 +11,7 @@ use crate::records::task::TaskRecord;
 
 /// A phase of a run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PhaseRecord {
     /// Its name.
@@ -32,6 +33,7 @@ pub struct PhaseRecord {
 
 /// A step of a run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StepRecord {
     /// The step.

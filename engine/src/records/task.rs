@@ -57,6 +57,7 @@ impl TaskRow {
 
 /// A part of a step's work, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TaskRecord {
     /// Its name.

@@ -34,6 +34,7 @@ pub(crate) const TYPES: [EventType; 20] = [
 
 /// One thing that was said or done in a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TranscriptEntry {
     /// The position of its event in the log: where a reader goes on.
@@ -55,6 +56,7 @@ pub struct TranscriptEntry {
 
 /// What was said or done. What is `None` or empty was not said by the writer of the event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TranscriptItem {
@@ -125,6 +127,7 @@ pub enum TranscriptItem {
 
 /// Which way a message went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MessageDirection {
@@ -138,6 +141,7 @@ pub enum MessageDirection {
 
 /// Where a call of a tool stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CallState {
@@ -151,6 +155,7 @@ pub enum CallState {
 
 /// What became of a call that has to be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ApprovalState {

@@ -34,6 +34,7 @@ use crate::workspace::{adoption, backends, turn};
 
 /// What a clean-up did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GcOutcome {
     /// Whether nothing was done, and this is what would have been done.
@@ -114,6 +115,7 @@ pub(crate) async fn collect(
 
 /// What the removal of snapshots by hand did.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RemovalOutcome {
     /// The snapshots, and what became of their space.

@@ -35,6 +35,7 @@ const WHAT: &str = "a purge";
 
 /// What a purge would remove. Nothing in it was done yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PurgePlan {
     /// The content, by its id in each backend that has it.
@@ -56,6 +57,7 @@ pub struct PurgePlan {
 
 /// A snapshot with content that a purge removes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PurgedSnapshot {
     /// The snapshot.
@@ -72,6 +74,7 @@ pub struct PurgedSnapshot {
 
 /// What a purge did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PurgeOutcome {
     /// What was removed.

@@ -21,6 +21,7 @@ use crate::workspace::cancellation::Cancellation;
 
 /// Checking that everything that is stored is complete and undamaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct VerifyOutcome {
     /// Every snapshot of the workspace, newest first.
@@ -54,6 +55,7 @@ impl VerifyOutcome {
 
 /// Whether a snapshot can be restored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SnapshotVerdict {
     /// The snapshot.
@@ -89,6 +91,7 @@ impl SnapshotVerdict {
 
 /// What is wrong with an artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ArtifactVerdict {
     /// The artifact.

@@ -19,6 +19,7 @@ const EARLIER: &str = "refs/tags/";
 
 /// What a clean-up did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SafetyRefs {
     /// The tags of an earlier version that were moved to where no push of tags takes them. Left out

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs`
 /// has no place: it only says what is public.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "id",
     "failure",
     "events",
@@ -24,6 +24,7 @@ const ORDER: [&str; 17] = [
     "session",
     "upkeep",
     "engine",
+    "schema",
 ];
 
 fn rank(name: &str) -> usize {
