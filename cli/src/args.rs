@@ -874,6 +874,7 @@ Examples:
   stillframe gc --max-bytes 2G
   stillframe gc --forget-damaged
   stillframe gc --retention --dry-run
+  stillframe gc --events-older-than 90d --sessions-older-than 365d
 
 Exit codes: 0 done, 1 it could not be done (a limit that even the newest snapshot exceeds is not
 met), 2 the command line is wrong.";
@@ -901,6 +902,25 @@ pub(crate) struct GcArgs {
     /// Forget what is let go of by itself in time, as the section "retention" of config.toml says.
     #[arg(long)]
     pub(crate) retention: bool,
+
+    /// Remove events of every session that are older than this, such as 90d. A reader that has come to a
+    /// position before those that are kept is told.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) events_older_than: Option<Duration>,
+
+    /// Keep this many events of all sessions together, the newest.
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) max_events: Option<u64>,
+
+    /// Remove every session that ended longer ago than this, with its runs, events and artifacts. One
+    /// of which a snapshot is kept stays.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) sessions_older_than: Option<Duration>,
+
+    /// Keep this many sessions that have ended, the last that did, and remove the others in the same
+    /// way.
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) max_ended_sessions: Option<u64>,
 
     /// Say what would be forgotten, and forget nothing.
     #[arg(long, conflicts_with_all = ["max_bytes", "forget_damaged"])]

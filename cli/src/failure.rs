@@ -6,6 +6,7 @@ use serde::Serialize;
 use stillframe::backends::{
     FileSystem, file_system_of, printable, printable_bytes, printable_size,
 };
+use stillframe::events::PositionsForgotten;
 use stillframe::records::{self, RunDocument};
 use stillframe::{ErrorDocument, ErrorKind, RunId};
 
@@ -46,6 +47,8 @@ pub(crate) struct Failure {
     touched: bool,
     /// The run in which it happened, if there was one.
     run_id: Option<RunId>,
+    /// Where a reader goes on whose place in the log was removed.
+    forgotten: Option<Box<PositionsForgotten>>,
     /// What became of the run, if there was one; neither hides the other.
     run: Option<Box<RunDocument>>,
     /// The signal that asked for the command to end, if that is why.
@@ -121,6 +124,7 @@ impl Failure {
             message: message.into(),
             touched: false,
             run_id: None,
+            forgotten: None,
             run: None,
             signal: None,
             is_usage: false,
@@ -261,6 +265,8 @@ impl Failure {
                 touched: self.touched,
                 retryable: self.kind.is_retryable(),
                 run_id: self.run_id.clone(),
+                oldest: self.forgotten.as_ref().map(|forgotten| forgotten.oldest),
+                oldest_sequence: self.forgotten.as_ref().and_then(|of| of.oldest_sequence),
             },
             run: self.run.as_deref(),
         };
@@ -283,11 +289,19 @@ impl Failure {
 
 impl From<stillframe::Error> for Failure {
     fn from(error: stillframe::Error) -> Self {
+        let mut message = records::Failure::from(&error).message;
+        if let Some(forgotten) = error.wrapped::<PositionsForgotten>() {
+            message.push_str(&format!(
+                " with --from {}, which shows what is kept",
+                forgotten.oldest - 1
+            ));
+        }
         Self {
             kind: error.kind(),
-            message: records::Failure::from(&error).message,
+            message,
             touched: error.touched(),
             run_id: error.run_id().cloned(),
+            forgotten: error.wrapped().cloned().map(Box::new),
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
             signal: None,
             is_usage: false,

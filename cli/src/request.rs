@@ -14,7 +14,8 @@ use stillframe::backends::{
 use stillframe::commands::{CommandInput, CommandOutput};
 use stillframe::events::EventQuery;
 use stillframe::options::{
-    CopyRequest, DiffEnd, GcOptions, RetentionOptions, RunQuery, SnapshotQuery, UndoTarget,
+    CopyRequest, DiffEnd, GcOptions, LogRetention, RetentionOptions, RunQuery, SnapshotQuery,
+    UndoTarget,
 };
 use stillframe::{
     CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
@@ -114,7 +115,7 @@ pub(crate) enum Request {
     /// Prove that everything can be restored.
     Verify(WorkspaceOptions),
     /// Forget, and free space.
-    Gc(WorkspaceOptions, GcOptions),
+    Gc(WorkspaceOptions, GcOptions, Option<LogRetention>),
     /// Say what a purge would remove.
     PlanPurge(WorkspaceOptions, PurgeTarget),
     /// Remove content from every snapshot.
@@ -327,7 +328,7 @@ impl Request {
             Command::Verify => Self::Verify(chooser.plain()?),
             Command::Gc(args) => {
                 let (workspace, settings) = chooser.configured()?;
-                Self::Gc(workspace, gc(&args, settings.retention))
+                Self::Gc(workspace, gc(&args, settings.retention), log_of(&args))
             }
             Command::Purge(args) => purge(args, &chooser)?,
             Command::Config { command } => Self::Config(match command {
@@ -467,7 +468,7 @@ impl Request {
             | Self::Verify(workspace)
             | Self::PlanPurge(workspace, _)
             | Self::Purge(workspace, _)
-            | Self::Gc(workspace, _)
+            | Self::Gc(workspace, ..)
             | Self::Show(_, Some(workspace))
             | Self::ShowFile(_, Some(workspace), _)
             | Self::ListFiles(_, Some(workspace)) => Some(&workspace.path),
@@ -1017,6 +1018,16 @@ fn gc(args: &GcArgs, retention: Option<RetentionOptions>) -> GcOptions {
     options.retention = args.retention.then(|| retention.unwrap_or_default());
     options.dry_run = args.dry_run;
     options
+}
+
+/// What is kept of the log; `None`: it is left alone.
+fn log_of(args: &GcArgs) -> Option<LogRetention> {
+    let mut kept = LogRetention::default();
+    kept.events_older_than = args.events_older_than;
+    kept.max_events = args.max_events;
+    kept.sessions_older_than = args.sessions_older_than;
+    kept.max_ended_sessions = args.max_ended_sessions;
+    (kept != LogRetention::default()).then(|| kept.dry_run(args.dry_run))
 }
 
 /// A run, a snapshot, what a snapshot has, or one file of it.

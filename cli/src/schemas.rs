@@ -11,10 +11,10 @@ use stillframe::records::{
     TakenSnapshot, TranscriptEntry, UndoOutcome,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
-use stillframe::upkeep::{GcOutcome, PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
+use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
 
 use crate::args::Args;
-use crate::commands::{artifact, config, content, files, restore, runs, snapshot};
+use crate::commands::{artifact, config, content, files, restore, runs, snapshot, upkeep};
 use crate::failure::ErrorAndRun;
 
 /// The command that writes `docs/schema/` anew.
@@ -38,7 +38,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("diff", of::<Diff>()),
         ("error", of::<ErrorAndRun<'_>>()),
         ("event", schema::of_events()),
-        ("gc", of::<GcOutcome>()),
+        ("gc", of::<upkeep::GcDocument>()),
         ("list", of::<Vec<snapshot::ListedDocument<'_>>>()),
         ("purge-plan", of::<PurgePlan>()),
         ("purge", of::<PurgeOutcome>()),

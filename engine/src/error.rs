@@ -10,6 +10,7 @@ use stillframe_backends::{
 };
 
 use crate::events::event::InvalidEventType;
+use crate::events::floor::PositionsForgotten;
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::records::outcome::RunOutcome;
@@ -32,7 +33,8 @@ struct Inner {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// An [`Error`] as a JSON document: `{kind, message, touched, retryable, run_id}`.
+/// An [`Error`] as a JSON document: `{kind, message, touched, retryable, run_id}`, and what its kind
+/// adds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorDocument {
@@ -46,6 +48,12 @@ pub struct ErrorDocument {
     pub retryable: bool,
     /// The run in which it happened; null where there is none.
     pub run_id: Option<RunId>,
+    /// Of `PositionsForgotten`: [`PositionsForgotten::oldest`]. Otherwise left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<u64>,
+    /// Of `PositionsForgotten`: [`PositionsForgotten::oldest_sequence`]. Otherwise left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_sequence: Option<u64>,
 }
 
 impl Error {
@@ -151,7 +159,15 @@ impl Error {
             touched: self.touched(),
             retryable: self.is_retryable(),
             run_id: self.run_id().cloned(),
+            oldest: self.forgotten().map(|forgotten| forgotten.oldest),
+            oldest_sequence: self
+                .forgotten()
+                .and_then(|forgotten| forgotten.oldest_sequence),
         }
+    }
+
+    fn forgotten(&self) -> Option<&PositionsForgotten> {
+        self.wrapped()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The options of a run, a workspace, a comparison, a restore, an undo, a clean-up and of lists.
+//! The options of a run, a workspace, a comparison, a restore, an undo, clean-ups and of lists.
 //! The options of the engine are in `engine/options.rs`.
 
 use std::path::{Path, PathBuf};
@@ -565,6 +565,41 @@ impl RetentionOptions {
     stillframe_model::setters! {
         older_than: Duration,
         step_snapshots: u64,
+    }
+}
+
+/// How much of the log of events, and of the sessions that have ended, is kept:
+/// [`Engine::trim_log`](crate::Engine::trim_log). By default everything is.
+///
+/// What a run needs that has not ended stays in any case: its events, and all later ones of its
+/// session. So do the events by which the engine knows which snapshots it has removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogRetention {
+    /// Remove events that were written longer ago than this. Times of the log are not trusted alone:
+    /// an event stays as long as one before it is said to be younger. Default: none.
+    pub events_older_than: Option<Duration>,
+    /// Keep this many events, the last that were written in all sessions together, and remove those
+    /// before them. Default: all.
+    pub max_events: Option<u64>,
+    /// Remove sessions that ended longer ago than this, with their runs, events and artifacts. A
+    /// session stays as long as a snapshot of it is kept, or the latest undo of a workspace needs
+    /// it. Default: none.
+    pub sessions_older_than: Option<Duration>,
+    /// Keep this many sessions that have ended, the last that did, and remove the others in the same
+    /// way. Default: all.
+    pub max_ended_sessions: Option<u64>,
+    /// Remove nothing, and say how much would be removed. Default: false.
+    pub dry_run: bool,
+}
+
+impl LogRetention {
+    stillframe_model::setters! {
+        events_older_than: Duration,
+        max_events: u64,
+        sessions_older_than: Duration,
+        max_ended_sessions: u64,
+        dry_run: bool,
     }
 }
 

@@ -37,6 +37,7 @@ mod hostile;
 mod left_out;
 mod library;
 mod listing;
+mod log_trim;
 mod logging;
 mod matrix;
 mod memory;

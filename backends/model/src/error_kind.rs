@@ -30,6 +30,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The repository's own files are a trap.
     HostileRepository,
+    /// Events after the place that a reader had come to were removed; it goes on after them.
+    PositionsForgotten,
     /// The engine is shutting down, or has lost the part that keeps its state.
     Unavailable,
     /// Asked to stop.
@@ -55,6 +57,7 @@ impl ErrorKind {
             Self::NoSpace => "NoSpace",
             Self::Corrupt => "Corrupt",
             Self::HostileRepository => "HostileRepository",
+            Self::PositionsForgotten => "PositionsForgotten",
             Self::Unavailable => "Unavailable",
             Self::Cancelled => "Cancelled",
             Self::Timeout => "Timeout",
@@ -71,7 +74,8 @@ impl ErrorKind {
     /// For all others somebody has to do something first. What was asked for cannot be right or is
     /// not there (`InvalidOptions`, `NotFound`), or is more than is allowed (`LimitExceeded`). What
     /// was seen before has to be looked at again, because the same call would be refused again
-    /// (`Conflict`, `HeadMoved`). The place is of the wrong kind or is damaged (`Unsupported`,
+    /// (`Conflict`, `HeadMoved`), and a reader has to choose where it goes on
+    /// (`PositionsForgotten`). The place is of the wrong kind or is damaged (`Unsupported`,
     /// `Unreadable`, `Corrupt`, `HostileRepository`), the disk is full or fails (`NoSpace`,
     /// `Storage`): a loop that tries again would only hide that. `Cancelled`: somebody did not want
     /// it.
@@ -89,6 +93,7 @@ impl ErrorKind {
             | Self::NoSpace
             | Self::Corrupt
             | Self::HostileRepository
+            | Self::PositionsForgotten
             | Self::Cancelled
             | Self::Storage => false,
         }
@@ -119,6 +124,7 @@ mod tests {
             (NoSpace, false),
             (Corrupt, false),
             (HostileRepository, false),
+            (PositionsForgotten, false),
             (Unavailable, true),
             (Cancelled, false),
             (Timeout, true),

@@ -23,7 +23,7 @@ pub(crate) mod snapshot;
 mod steps;
 mod transcript;
 mod undo;
-mod upkeep;
+pub(crate) mod upkeep;
 mod way_back;
 mod why;
 
@@ -154,8 +154,9 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Verify(workspace) => {
             while_wanted(workspace, |workspace| upkeep::verify(tools, workspace)).await
         }
-        Request::Gc(workspace, options) => {
-            while_wanted(workspace, |workspace| upkeep::gc(tools, workspace, options)).await
+        Request::Gc(workspace, options, log) => {
+            let gc = |workspace| upkeep::gc(tools, workspace, options, log);
+            while_wanted(workspace, gc).await
         }
         Request::PlanPurge(workspace, target) => {
             while_wanted(workspace, |workspace| purge::plan(tools, workspace, target)).await

@@ -142,6 +142,13 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     let record = by_id(tools, id).await?;
     let mut signals = Signals::listen()?;
     let query = EventQuery::session(record.session_id).run(record.id.clone());
+    if record.status.is_terminal() {
+        let mut ends = query.clone();
+        ends.event_types = ENDS.to_vec();
+        if tools.engine.events(ends).await?.is_empty() {
+            return Ok(Reply::default().note("its events were removed"));
+        }
+    }
     let mut events = tools.engine.subscribe(query)?;
     loop {
         let event = tokio::select! {
@@ -167,7 +174,7 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
                 return Ok(Reply::default());
             }
         }
-        if is_end(&event.event_type) {
+        if ENDS.contains(&event.event_type) {
             return Ok(Reply::default());
         }
     }
@@ -178,16 +185,13 @@ fn is_rest(event_type: &EventType) -> bool {
     [EventType::RUN_INTERRUPTED, EventType::QUESTION_PARKED].contains(event_type)
 }
 
-/// Whether nothing follows.
-fn is_end(event_type: &EventType) -> bool {
-    [
-        EventType::RUN_COMPLETED,
-        EventType::RUN_FAILED,
-        EventType::RUN_CANCELLED,
-        EventType::RUN_TIMEOUT,
-    ]
-    .contains(event_type)
-}
+/// Nothing follows these.
+const ENDS: [EventType; 4] = [
+    EventType::RUN_COMPLETED,
+    EventType::RUN_FAILED,
+    EventType::RUN_CANCELLED,
+    EventType::RUN_TIMEOUT,
+];
 
 /// One line of what a run does.
 fn progress(event: &Event) -> String {
@@ -738,8 +742,9 @@ mod tests {
             progress(&event),
             "2026-02-03T04:05:06Z  step_failed  edit[2]/apply  attempt 2  1 min 1 s  no\\u{1b} luck\n"
         );
-        assert!(!is_end(&event.event_type));
-        assert!(is_rest(&EventType::RUN_INTERRUPTED) && !is_end(&EventType::RUN_INTERRUPTED));
-        assert!(is_end(&EventType::RUN_CANCELLED));
+        assert!(!ENDS.contains(&event.event_type));
+        let interrupted = EventType::RUN_INTERRUPTED;
+        assert!(is_rest(&interrupted) && !ENDS.contains(&interrupted));
+        assert!(ENDS.contains(&EventType::RUN_CANCELLED));
     }
 }

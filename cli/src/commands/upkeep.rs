@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use serde::Serialize;
 use stillframe::backends::{Problem, printable};
-use stillframe::options::GcOptions;
-use stillframe::upkeep::{GcOutcome, VerifyOutcome};
+use stillframe::options::{GcOptions, LogRetention};
+use stillframe::upkeep::{GcOutcome, LogTrimOutcome, VerifyOutcome};
 use stillframe::{ErrorKind, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, restore};
@@ -101,10 +102,42 @@ pub(super) async fn gc(
     tools: &Tools,
     workspace: WorkspaceOptions,
     options: GcOptions,
+    log: Option<LogRetention>,
 ) -> Result<Reply, Failure> {
-    let outcome = tools.engine.gc(&workspace, options).await?;
-    let warnings = warnings(&outcome);
-    Ok(Reply::new(tools.json, &outcome, || balance(&outcome)).warnings(warnings))
+    // First, so that the clean-up gives back what the log no longer needs.
+    let log = match log {
+        Some(kept) => Some(tools.engine.trim_log(kept).await?),
+        None => None,
+    };
+    let gc = tools.engine.gc(&workspace, options).await?;
+    let warnings = warnings(&gc);
+    let document = GcDocument { gc, log };
+    let balance = || document.log.as_ref().map_or(String::new(), trimmed) + &balance(&document.gc);
+    Ok(Reply::new(tools.json, &document, balance).warnings(warnings))
+}
+
+/// What a clean-up did, and what it removed from the log, if that was asked for.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct GcDocument {
+    #[serde(flatten)]
+    gc: GcOutcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogTrimOutcome>,
+}
+
+/// What was removed from the log, for people.
+fn trimmed(log: &LogTrimOutcome) -> String {
+    let removed = match log.dry_run {
+        true => "would remove",
+        false => "removed",
+    };
+    format!(
+        "{removed} {} and {} from the log, with {}\n",
+        output::count(log.events, "event"),
+        output::count(log.sessions, "session"),
+        output::count(log.artifacts, "artifact"),
+    )
 }
 
 /// Forgets snapshots by name.

@@ -14,13 +14,14 @@ use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::SessionId;
-use crate::options::{GcOptions, RetentionOptions, WorkspaceOptions};
+use crate::options::{GcOptions, LogRetention, RetentionOptions, WorkspaceOptions};
 use crate::records::outcome::StoredFile;
 use crate::state::snapshot_name;
 use crate::upkeep::claims;
 use crate::upkeep::gc::{self, GcOutcome, RemovalOutcome};
 use crate::upkeep::purge::{self, PurgeOutcome, PurgePlan};
 use crate::upkeep::retention::{self, RetentionOutcome};
+use crate::upkeep::trim::{self, LogTrimOutcome};
 use crate::upkeep::verify::{self, VerifyOutcome};
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
@@ -178,6 +179,52 @@ impl Engine {
         let core = self.core.clone();
         self.core
             .operation(async move { retention::apply(&core, opened, options).await })
+            .await
+    }
+
+    /// Removes old events, and old sessions that have ended with all that is on record of them, as
+    /// the options say; by default nothing. It may be called at any time, while runs go on, and
+    /// repeated: what an interrupted call has left is removed by the next.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use stillframe::events::{EventQuery, PositionsForgotten};
+    /// # use stillframe::options::LogRetention;
+    /// # async fn keep(engine: stillframe::Engine, mut stored: u64) -> Result<(), stillframe::Error> {
+    /// let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+    /// let kept = LogRetention::default().events_older_than(days(90)).sessions_older_than(days(365));
+    /// engine.trim_log(kept).await?;
+    /// // A reader that was away for longer is told, and where to go on.
+    /// let mut events = engine.subscribe(EventQuery::all().after_position(stored))?;
+    /// if let Some(Err(error)) = events.next().await
+    ///     && let Some(forgotten) = error.wrapped::<PositionsForgotten>()
+    /// {
+    ///     stored = forgotten.oldest - 1;
+    /// }
+    /// # let _ = stored;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A reader that has come to a position, or in a session to a number, after which events were
+    /// removed is told with `PositionsForgotten`; so it never misses one unknowingly. A reader that
+    /// begins without one gets what is kept, of a session without gaps. Numbers and positions are
+    /// not used again, not even by a session that is made anew under the id of a removed one. The
+    /// id of a removed run or event is unknown from then on: what is sent under it is done again.
+    ///
+    /// It removes few at a time, so that others can write in between.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`: an event that would be removed is damaged. What came before it was removed.
+    pub async fn trim_log(&self, kept: LogRetention) -> Result<LogTrimOutcome, Error> {
+        let core = self.core.clone();
+        self.core
+            .operation(async move {
+                let trim = || trim::trim(&core, &kept);
+                let parts = &core.parts;
+                parts.reserve.if_needed(&parts.blocking, trim).await
+            })
             .await
     }
 

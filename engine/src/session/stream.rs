@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use stillframe_backends::ErrorKind;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 
@@ -11,7 +12,10 @@ use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::Event;
+use crate::events::floor::EventFloor;
 use crate::events::query::{Cursor, EventQuery};
+use crate::state::StateStore;
+use crate::state::error::StateError;
 
 /// How many events are read at a time: enough that reading is cheap, and few enough that a batch
 /// that nobody takes costs little.
@@ -154,11 +158,7 @@ pub(crate) async fn read_page(parts: &Parts, query: &mut EventQuery) -> Result<V
     let asked = query.clone();
     let (events, end) = parts
         .reader
-        .read(move |store| {
-            // Before the events, of which more may come meanwhile.
-            let end = store.last_position()?;
-            Ok((store.events(&asked)?, end))
-        })
+        .read_with(move |store| page(store, &asked))
         .await?;
     if let Some(after) = query.after_position
         && after > end
@@ -178,4 +178,32 @@ pub(crate) async fn read_page(parts: &Parts, query: &mut EventQuery) -> Result<V
         query.after = query.after.max(events.last().map(|event| event.sequence));
     }
     Ok(events)
+}
+
+/// The events that match, and the position up to which there are no more. Fails with
+/// [`PositionsForgotten`](crate::events::PositionsForgotten) where some of them were removed after
+/// the place that the reader had come to.
+fn page(store: &dyn StateStore, query: &EventQuery) -> Result<(Vec<Event>, u64), Error> {
+    loop {
+        let floor = floor_of(store, query)?;
+        let asked = floor
+            .begin(query)
+            .map_err(|forgotten| Error::new(ErrorKind::PositionsForgotten, forgotten))?;
+        // Before the events, of which more may come meanwhile.
+        let end = store.last_position()?;
+        let events = store.events(&asked)?;
+        // Some of those that were asked for may have been removed before they were read.
+        if floor_of(store, query)? == floor {
+            return Ok((events, end));
+        }
+    }
+}
+
+/// Up to where what a query asks for was removed.
+fn floor_of(store: &dyn StateStore, query: &EventQuery) -> Result<EventFloor, StateError> {
+    let of_run = match (&query.session_id, &query.run_id) {
+        (None, Some(id)) => store.run(id)?.map(|run| run.session_id),
+        _ => None,
+    };
+    store.event_floor(query.session_id.as_ref().or(of_run.as_ref()))
 }

@@ -7,6 +7,7 @@ use stillframe_backends::{ErrorKind, SnapshotId};
 
 use crate::events::data::{RunEnded, data};
 use crate::events::event::{Event, EventSource, EventType};
+use crate::events::floor::EventPlace;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId, StepId};
 use crate::records::artifact::ArtifactRecord;
@@ -141,6 +142,15 @@ pub(crate) enum Change {
     AddSnapshot(Box<SnapshotRow>),
     /// Snapshots that the store no longer has.
     ForgetSnapshots(Vec<SnapshotId>),
+    /// Events that nothing needs, with the rows of the artifacts that have their data. Of each session
+    /// they are the first that are left, but for those that the engine itself needs. Their numbers
+    /// and positions are not given again.
+    ForgetEvents(Vec<EventPlace>),
+    /// Runs that have ended, with all that is on record of them but snapshots, artifacts and events.
+    ForgetRuns(Vec<RunId>),
+    /// A session that has ended, without runs, events, and artifacts that are not deleted; if it has
+    /// one of them, that is a [`StateError::Conflict`]. Should it be made again, its numbers go on.
+    ForgetSession(SessionId),
     /// A snapshot that is kept until it is unpinned, whatever becomes of its row. One that is
     /// pinned stays so.
     PinSnapshot { row: PinRow, at: Timestamp },

@@ -30,6 +30,7 @@ use jiff::Timestamp;
 use stillframe_backends::{Label, SnapshotId, Workspace};
 
 use crate::events::event::Event;
+use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
 use crate::records::artifact::{ArtifactRecord, SessionStats};
@@ -177,6 +178,25 @@ pub(crate) trait StateStore: Send {
 
     /// The position of the last event that was written to the whole log; zero: there was none.
     fn last_position(&self) -> Result<u64, StateError>;
+
+    /// Up to where the events of a session were removed, or those of all; also of a session that was
+    /// removed.
+    fn event_floor(&self, session_id: Option<&SessionId>) -> Result<EventFloor, StateError>;
+
+    /// A position up to which every event was written before this time, whatever the clock did;
+    /// zero: none is known.
+    fn last_position_before(&self, time: Timestamp) -> Result<u64, StateError>;
+
+    /// The sessions that ended before this time, and those that ended before the last `keep` did;
+    /// of which nothing that has not ended, no snapshot, no restore and no undo needs anything.
+    fn removable_sessions(
+        &self,
+        ended_before: Option<Timestamp>,
+        keep: Option<u64>,
+    ) -> Result<Vec<SessionId>, StateError>;
+
+    /// The keys under which a session has or had artifacts, but for those that another one uses.
+    fn artifact_keys(&self, session_id: &SessionId) -> Result<Vec<String>, StateError>;
 
     /// The event of this id; `None`: unknown.
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError>;

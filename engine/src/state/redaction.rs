@@ -70,6 +70,9 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::SetStepCommit { .. }
         | Change::AddSnapshot(_)
         | Change::ForgetSnapshots(_)
+        | Change::ForgetEvents(_)
+        | Change::ForgetRuns(_)
+        | Change::ForgetSession(_)
         | Change::PinSnapshot { .. }
         | Change::UnpinSnapshot(_)
         | Change::OrderSnapshots(_)

@@ -153,11 +153,18 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'event time' END AS damaged"
         )
     };
+    (event_floors) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('event_floors', ",
+            "session_id, sequence, position",
+            ") THEN NULL ELSE 'event floor' END AS damaged"
+        )
+    };
 }
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 20] = [
+const TABLES: [(&str, &str, &str); 21] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -178,6 +185,7 @@ const TABLES: [(&str, &str, &str); 20] = [
     ("state_values", "key", damaged!(state_values)),
     ("state_transitions", "position", damaged!(state_transitions)),
     ("event_times", "latest", damaged!(event_times)),
+    ("event_floors", "session_id", damaged!(event_floors)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -293,6 +301,7 @@ mod tests {
                      row_sum('events', 1, 'e', 's', 1, 'r', 'noted', 5, 1, '{}', 'host', 'p', 'c', '{}', 'k'),
                      'host', 'p', 'c', '{}', 'k');
                  INSERT INTO event_times VALUES ('s', 5, 1, row_sum('event_times', 's', 5, 1));
+                 INSERT INTO event_floors VALUES ('s', 5, 1, row_sum('event_floors', 's', 5, 1));
                  INSERT INTO omissions VALUES (x'01', x'02', NULL);
                  INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL, x'01');
                  INSERT INTO operations VALUES (1, 'o', 'w', 's', 'r', 'run', 'b', 'a', '[]', 1, 5, NULL);
@@ -331,8 +340,9 @@ mod tests {
             .unwrap();
         let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
         let names: Vec<String> = names.map(Result::unwrap).collect();
-        // Who writes events and their times writes the sums. Rows of `event_times` never change.
-        assert_eq!(names.len(), 3 * (TABLES.len() - 1) - 1);
+        // Who writes events, their times and floors writes the sums. Rows of the latter two never
+        // change in place.
+        assert_eq!(names.len(), 3 * (TABLES.len() - 2) - 1);
         for name in names {
             connection
                 .execute_batch(&format!("DROP TRIGGER {name}"))

@@ -5,6 +5,7 @@ mod changes;
 mod copied;
 mod effects;
 mod events;
+mod forgetting;
 mod leases;
 mod lost;
 mod opening;
@@ -24,10 +25,12 @@ mod values;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use rusqlite::{Connection, Row, TransactionBehavior, params};
 use stillframe_backends::{ErrorKind, Label, SnapshotId};
 
 use crate::events::event::Event;
+use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
 use crate::records::artifact::{ArtifactRecord, SessionStats};
@@ -52,9 +55,10 @@ use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;
 use effects::{SELECT_COMMIT, SELECT_EFFECT, read_commit, read_effect};
 use events::{
-    Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, find_event, read_event, select_events,
-    types_of,
+    Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, SELECT_NEXT_EVENT_TIME, find_event,
+    read_event, select_events, types_of,
 };
+use forgetting::{event_floor, removable_sessions};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -486,6 +490,49 @@ impl StateStore for SqliteStore {
         self.count(SELECT_LAST_POSITION, ())
     }
 
+    fn event_floor(&self, session_id: Option<&SessionId>) -> Result<EventFloor, StateError> {
+        event_floor(&self.connection, session_id.map_or("", SessionId::as_str))
+    }
+
+    fn last_position_before(&self, time: Timestamp) -> Result<u64, StateError> {
+        let last = self.last_position()?;
+        // There is a row for each second that the latest time moves on by: up to the row that
+        // follows one, every event is of less than a second later.
+        let read =
+            |row: &Row<'_>| Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(0)?.unsigned_abs()));
+        let before = nanoseconds(time)
+            .saturating_sub(1_000_000_000)
+            .saturating_add(1);
+        let Some((latest, _)) = self.one(SELECT_EVENT_TIME, params!["", before], read)? else {
+            return Ok(0);
+        };
+        let next = self.one(SELECT_NEXT_EVENT_TIME, params!["", latest], read)?;
+        Ok(next.map_or(last, |(_, position)| position.saturating_sub(1)))
+    }
+
+    fn removable_sessions(
+        &self,
+        ended_before: Option<Timestamp>,
+        keep: Option<u64>,
+    ) -> Result<Vec<SessionId>, StateError> {
+        removable_sessions(&self.connection, ended_before, keep)
+    }
+
+    fn artifact_keys(&self, session_id: &SessionId) -> Result<Vec<String>, StateError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT DISTINCT key FROM artifacts AS own WHERE session_id = ?1
+                AND NOT EXISTS (SELECT 1 FROM artifacts AS other
+                                 WHERE other.key = own.key AND other.deleted_at IS NULL
+                                   AND other.session_id <> ?1)",
+        )?;
+        let mut rows = statement.query(params![session_id.as_str()])?;
+        let mut keys = Vec::new();
+        while let Some(row) = rows.next()? {
+            keys.push(row.get(0)?);
+        }
+        Ok(keys)
+    }
+
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError> {
         find_event(&self.connection, id)
     }
@@ -842,7 +889,6 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::opening::connect;

@@ -8,6 +8,8 @@ pub(crate) mod purge;
 pub(crate) mod recovery;
 pub(crate) mod retention;
 pub(crate) mod retention_rules;
+pub(crate) mod trim;
+pub(crate) mod trim_rules;
 pub(crate) mod unregistered;
 pub(crate) mod verify;
 
@@ -15,4 +17,5 @@ pub use crate::workspace::safety::SafetyRefs;
 pub use gc::{GcOutcome, RemovalOutcome};
 pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
 pub use retention::RetentionOutcome;
+pub use trim::LogTrimOutcome;
 pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};

@@ -8,7 +8,7 @@ use stillframe_backends::{
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::events::event::EventType;
+use crate::events::event::{Event, EventType};
 use crate::events::query::EventQuery;
 use crate::id::RunId;
 use crate::state::StateStore;
@@ -66,6 +66,12 @@ pub(crate) fn earlier_tags(parts: &Parts) -> Result<Vec<EarlierTag>, Error> {
         }
         Ok(tags)
     })
+}
+
+/// Whether an event tells of such a tag.
+pub(crate) fn names_a_tag(event: &Event) -> bool {
+    let name = event.told().safety_tag;
+    name.is_some_and(|name| name.starts_with(EARLIER))
 }
 
 /// Where HEAD was when a restore began, as far as the log still knows.

@@ -16,6 +16,7 @@ mod events;
 mod folders;
 mod lifecycle;
 mod limits;
+mod log_trim;
 mod questions;
 mod queue;
 mod recovery;

@@ -5,6 +5,7 @@ use rusqlite::Connection;
 use super::artifacts::{register_artifact, remove_artifact};
 use super::effects::{put_effect, record_commit};
 use super::events::Appended;
+use super::forgetting::{forget_events, forget_runs, forget_session};
 use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
 use super::pins::{pin, unpin};
 use super::questions::put_question;
@@ -94,6 +95,9 @@ pub(super) fn apply(
         Change::Append(event) => appended.append(transaction, event),
         Change::AddSnapshot(row) => add_snapshot(transaction, row),
         Change::ForgetSnapshots(ids) => forget_snapshots(transaction, ids),
+        Change::ForgetEvents(events) => forget_events(transaction, events),
+        Change::ForgetRuns(ids) => forget_runs(transaction, ids),
+        Change::ForgetSession(id) => forget_session(transaction, id),
         Change::PinSnapshot { row, at } => pin(transaction, row, *at),
         Change::UnpinSnapshot(id) => unpin(transaction, id),
         Change::OrderSnapshots(ids) => order_snapshots(transaction, ids),

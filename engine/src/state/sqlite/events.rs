@@ -229,9 +229,16 @@ pub(super) const SELECT_LAST_POSITION: &str =
 /// The last position that is known to have only earlier events before it, of a session or, with no
 /// name, of all.
 pub(super) const SELECT_EVENT_TIME: &str = concat!(
-    "SELECT position, ",
+    "SELECT position, latest, ",
     damaged!(event_times),
     " FROM event_times WHERE session_id = ?1 AND latest < ?2 ORDER BY latest DESC LIMIT 1"
+);
+
+/// The first position at which the latest time was this much later that it was noted.
+pub(super) const SELECT_NEXT_EVENT_TIME: &str = concat!(
+    "SELECT position, latest, ",
+    damaged!(event_times),
+    " FROM event_times WHERE session_id = ?1 AND latest > ?2 ORDER BY latest LIMIT 1"
 );
 
 pub(super) const SELECT_EVENT: &str = concat!(

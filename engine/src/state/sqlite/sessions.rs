@@ -10,7 +10,8 @@ use crate::records::session::{SessionRow, SessionStatus};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
-/// Makes a session that is pending; one that is there stays as it is.
+/// Makes a session that is pending; one that is there stays as it is. The numbers of one that was
+/// removed go on.
 pub(super) fn create_session(
     transaction: &Connection,
     id: &SessionId,
@@ -18,7 +19,9 @@ pub(super) fn create_session(
 ) -> Result<(), StateError> {
     transaction.execute(
         "INSERT INTO sessions (id, status, version, sequence_floor, created_at)
-         VALUES (?1, 'pending', 1, 0, ?2) ON CONFLICT (id) DO NOTHING",
+         VALUES (?1, 'pending', 1, coalesce(
+                    (SELECT sequence FROM event_floors WHERE session_id = ?1), 0), ?2)
+         ON CONFLICT (id) DO NOTHING",
         params![id.as_str(), nanoseconds(at)],
     )?;
     Ok(())

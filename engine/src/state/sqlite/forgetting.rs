@@ -1,0 +1,226 @@
+//! Removing events, runs and sessions that need not be kept.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, params};
+
+use super::values::{count, id, limit, nanoseconds};
+use crate::events::floor::{EventFloor, EventPlace};
+use crate::id::{RunId, SessionId};
+use crate::state::error::StateError;
+use crate::state::row_sum::{self, damaged};
+
+/// The name of all sessions in `event_floors`.
+const ALL: &str = "";
+
+/// Removes events, and the rows of the artifacts that have their data.
+pub(super) fn forget_events(
+    transaction: &Connection,
+    events: &[EventPlace],
+) -> Result<(), StateError> {
+    let mut floors: BTreeMap<&str, EventFloor> = BTreeMap::new();
+    let mut remove_event = transaction.prepare_cached(
+        "DELETE FROM events WHERE position = ?1 AND session_id = ?2 AND sequence = ?3",
+    )?;
+    let mut remove_data = transaction
+        .prepare_cached("DELETE FROM artifacts WHERE key = ?1 AND deleted_at IS NULL")?;
+    for event in events {
+        let session_id = event.session_id.as_str();
+        remove_event.execute(params![
+            count(event.position),
+            session_id,
+            count(event.sequence)
+        ])?;
+        if let Some(key) = &event.data_ref {
+            remove_data.execute(params![key])?;
+        }
+        for (name, sequence) in [(session_id, event.sequence), (ALL, 0)] {
+            let floor = floors.entry(name).or_default();
+            floor.sequence = floor.sequence.max(sequence);
+            floor.position = floor.position.max(event.position);
+        }
+    }
+    for (name, floor) in floors {
+        raise_floor(transaction, name, floor)?;
+    }
+    Ok(())
+}
+
+/// Writes up to where events were removed, so that what was counted before goes on being counted.
+fn raise_floor(
+    transaction: &Connection,
+    name: &str,
+    removed: EventFloor,
+) -> Result<(), StateError> {
+    let floor = event_floor(transaction, name)?;
+    let sequence = count(floor.sequence.max(removed.sequence));
+    let position = count(floor.position.max(removed.position));
+    transaction
+        .prepare_cached(
+            "INSERT OR REPLACE INTO event_floors (session_id, sequence, position, row_sum)
+             VALUES (?1, ?2, ?3, row_sum('event_floors', ?1, ?2, ?3))",
+        )?
+        .execute(params![name, sequence, position])?;
+    transaction
+        .prepare_cached(
+            "UPDATE sessions SET sequence_floor = ?2 WHERE id = ?1 AND sequence_floor < ?2",
+        )?
+        .execute(params![name, sequence])?;
+    // They lead to what is not there. The latest stays, with which the next one is compared.
+    transaction
+        .prepare_cached(
+            "DELETE FROM event_times
+              WHERE session_id = ?1
+                AND position < (SELECT coalesce(min(position), 0) FROM events)
+                AND latest < (SELECT max(latest) FROM event_times WHERE session_id = ?1)",
+        )?
+        .execute(params![name])?;
+    Ok(())
+}
+
+/// Up to where the events of this name were removed.
+pub(super) fn event_floor(connection: &Connection, name: &str) -> Result<EventFloor, StateError> {
+    let mut statement = connection.prepare_cached(concat!(
+        "SELECT session_id, sequence, position, ",
+        damaged!(event_floors),
+        " FROM event_floors WHERE session_id = ?1"
+    ))?;
+    let mut rows = statement.query(params![name])?;
+    let Some(row) = rows.next()? else {
+        return Ok(EventFloor::default());
+    };
+    row_sum::check(row)?;
+    Ok(EventFloor {
+        sequence: row.get::<_, i64>(1)?.unsigned_abs(),
+        position: row.get::<_, i64>(2)?.unsigned_abs(),
+    })
+}
+
+/// The tables with rows of a run that go with it. What has an owner beside the run stays, or goes
+/// in its own way.
+const OF_RUNS: &str = "
+    SELECT t.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+     WHERE t.type = 'table' AND c.name = 'run_id'
+       AND t.name NOT IN ('events', 'snapshots', 'artifacts', 'restores')";
+
+/// The tables with rows of a session that go with it.
+const OF_SESSIONS: &str = "
+    SELECT t.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+     WHERE t.type = 'table' AND c.name = 'session_id'
+       AND t.name NOT IN ('runs', 'events', 'snapshots', 'restores', 'event_floors')";
+
+/// Deletes from the tables that `tables` finds what belongs to `owner`.
+fn delete_of(
+    transaction: &Connection,
+    tables: &str,
+    column: &str,
+    owner: &str,
+) -> Result<(), StateError> {
+    let mut names = transaction.prepare_cached(tables)?;
+    let mut rows = names.query(())?;
+    while let Some(row) = rows.next()? {
+        let table: String = row.get(0)?;
+        transaction
+            .prepare_cached(&format!("DELETE FROM {table} WHERE {column} = ?1"))?
+            .execute(params![owner])?;
+    }
+    Ok(())
+}
+
+/// Removes runs that have ended.
+pub(super) fn forget_runs(transaction: &Connection, ids: &[RunId]) -> Result<(), StateError> {
+    // Rows of one run refer to one another; until the end of the transaction that may be broken.
+    transaction.execute_batch("PRAGMA defer_foreign_keys = ON")?;
+    for id in ids {
+        let is_under_way: bool = transaction
+            .prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1 AND ended_at IS NULL)",
+            )?
+            .query_row(params![id.as_str()], |row| row.get(0))?;
+        if is_under_way {
+            return Err(in_use(format!("run {id}")));
+        }
+        delete_of(transaction, OF_RUNS, "run_id", id.as_str())?;
+        transaction
+            .prepare_cached("DELETE FROM runs WHERE id = ?1")?
+            .execute(params![id.as_str()])?;
+    }
+    Ok(())
+}
+
+/// Removes a session that has ended and has nothing left.
+pub(super) fn forget_session(transaction: &Connection, id: &SessionId) -> Result<(), StateError> {
+    let is_used: bool = transaction
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND ended_at IS NULL)
+                 OR EXISTS (SELECT 1 FROM runs WHERE session_id = ?1)
+                 OR EXISTS (SELECT 1 FROM events WHERE session_id = ?1)
+                 OR EXISTS (SELECT 1 FROM restores WHERE session_id = ?1)
+                 OR EXISTS (SELECT 1 FROM artifacts WHERE session_id = ?1 AND deleted_at IS NULL)",
+        )?
+        .query_row(params![id.as_str()], |row| row.get(0))?;
+    if is_used {
+        return Err(in_use(format!("session {id}")));
+    }
+    delete_of(transaction, OF_SESSIONS, "session_id", id.as_str())?;
+    transaction
+        .prepare_cached("DELETE FROM sessions WHERE id = ?1")?
+        .execute(params![id.as_str()])?;
+    Ok(())
+}
+
+fn in_use(what: String) -> StateError {
+    StateError::Conflict {
+        what,
+        expected: "ended, with nothing left".to_owned(),
+        found: "in use".to_owned(),
+    }
+}
+
+/// Sessions that have ended, of which nothing is needed any more: the oldest first.
+pub(super) fn removable_sessions(
+    connection: &Connection,
+    ended_before: Option<Timestamp>,
+    keep: Option<u64>,
+) -> Result<Vec<SessionId>, StateError> {
+    // The latest operation of a workspace says what an undo is about, though its snapshots are
+    // gone. Where the engine needs an event of a session, the session stays.
+    let mut statement = connection.prepare_cached(concat!(
+        "SELECT id, ",
+        damaged!(sessions),
+        " FROM sessions AS own
+          WHERE ended_at IS NOT NULL
+            AND (ended_at < ?1 OR id IN (
+                 SELECT id FROM sessions WHERE ended_at IS NOT NULL
+                  ORDER BY ended_at DESC, rowid DESC LIMIT -1 OFFSET ?2))
+            AND NOT EXISTS (SELECT 1 FROM runs WHERE session_id = own.id AND ended_at IS NULL)
+            AND id NOT IN (SELECT session_id FROM snapshots WHERE session_id IS NOT NULL)
+            AND id NOT IN (SELECT r.session_id FROM snapshots AS s JOIN runs AS r ON r.id = s.run_id)
+            AND id NOT IN (SELECT session_id FROM restores)
+            AND id NOT IN (
+                SELECT session_id FROM operations AS o
+                 WHERE position IN (SELECT max(position) FROM operations GROUP BY workspace_id)
+                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.before_snapshot)
+                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.after_snapshot))
+            AND id NOT IN (SELECT r.session_id FROM effects AS e JOIN runs AS r ON r.id = e.run_id
+                            WHERE e.status = 'pending')
+            AND NOT EXISTS (
+                SELECT 1 FROM events
+                 WHERE session_id = own.id
+                   AND type IN ('workspace_cleaned_up', 'workspace_retention_announced',
+                                'workspace_rolled_back')
+                   AND (type <> 'workspace_rolled_back' OR instr(data, 'refs/tags/')))
+          ORDER BY ended_at, rowid"
+    ))?;
+    let mut rows = statement.query(params![
+        ended_before.map(nanoseconds),
+        keep.map_or(i64::MAX, |keep| limit(Some(keep))),
+    ])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        row_sum::check(row)?;
+        found.push(id(row.get(0)?)?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,560 @@
+//! Removing what is old from the log, and what readers and runs have of it afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use stillframe::backends::Label;
+use stillframe::events::{EventDraft, EventQuery, EventType, PositionsForgotten};
+use stillframe::options::{GcOptions, LogRetention, RunQuery};
+use stillframe::records::TranscriptItem;
+use stillframe::{
+    AdapterOutput, Cursor, Engine, Error, ErrorKind, Event, RunContext, RunOptions, SessionManager,
+    Timestamp,
+};
+
+use crate::support::{Host, Work, all, completed, die_in_the_middle_of, on_a_runtime};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn note(text: &str) -> EventDraft {
+    EventDraft::new(EventType::MESSAGE_SENT, json!({ "text": text }))
+}
+
+async fn notes(session: &SessionManager, count: usize) {
+    let drafts = (0..count).map(|at| note(&at.to_string())).collect();
+    session.emit_batch(drafts).await.unwrap();
+}
+
+/// Keeps nothing that nothing needs.
+fn none() -> LogRetention {
+    LogRetention::default().max_events(0)
+}
+
+fn forgotten(error: &Error) -> &PositionsForgotten {
+    assert_eq!(error.kind(), ErrorKind::PositionsForgotten, "{error}");
+    error.wrapped().expect("it says where to go on")
+}
+
+/// Host and engine with a clock of days that the test sets.
+async fn in_days(host: &Host) -> (Engine, Arc<AtomicI64>) {
+    let today = Arc::new(AtomicI64::new(0));
+    let days = today.clone();
+    let options = host.options().clock(move || {
+        Timestamp::from_second(1_700_000_000 + 86_400 * days.load(Ordering::Relaxed)).unwrap()
+    });
+    (Engine::start(options).await.unwrap(), today)
+}
+
+/// Every reader from every place either gets all that was written after it, or is told.
+async fn no_reader_is_left_in_the_dark(engine: &Engine, written: &[Event]) {
+    let last = written.last().unwrap().position;
+    let names: std::collections::BTreeSet<_> =
+        written.iter().map(|e| e.session_id.clone()).collect();
+    let mut queries: Vec<EventQuery> = vec![EventQuery::all()];
+    queries.extend(names.into_iter().map(EventQuery::session));
+    let mut told = 0;
+    for query in queries {
+        for after in 1..=last {
+            let after = query.clone().after_position(after);
+            let expected = |from: u64| -> Vec<Event> {
+                let is_of = |e: &&Event| {
+                    e.position > from
+                        && query
+                            .session_id
+                            .as_ref()
+                            .is_none_or(|id| e.session_id == *id)
+                };
+                written.iter().filter(is_of).cloned().collect()
+            };
+            match engine.events(after.clone()).await {
+                Ok(events) => assert_eq!(events, expected(after.after_position.unwrap())),
+                Err(e) => {
+                    told += 1;
+                    let from = forgotten(&e).oldest - 1;
+                    let rest = engine.events(query.clone().after_position(from)).await;
+                    assert_eq!(rest.unwrap(), expected(from));
+                }
+            }
+        }
+    }
+    assert!(told > 0, "something was removed");
+}
+
+#[tokio::test]
+async fn a_reader_gets_all_after_its_position_or_is_told_where_to_go_on() {
+    let host = Host::new();
+    let (engine, one) = host.session().await;
+    let other = engine.session("other").await.unwrap();
+    for _ in 0..3 {
+        notes(&one, 5).await;
+        notes(&other, 3).await;
+    }
+    let written = engine.events(EventQuery::all()).await.unwrap();
+    // One that is slow: it has the first event, and the others are still in the log.
+    let mut slow = engine.subscribe(EventQuery::all().limit(1000)).unwrap();
+    assert_eq!(slow.next().await.unwrap().unwrap(), written[0]);
+
+    let foretold = engine
+        .trim_log(none().max_events(10).dry_run(true))
+        .await
+        .unwrap();
+    assert_eq!(engine.events(EventQuery::all()).await.unwrap(), written);
+    let done = engine.trim_log(none().max_events(10)).await.unwrap();
+    assert_eq!((foretold.events, foretold.sessions), (done.events, 0));
+    assert_eq!(done.events, written.len() as u64 - 10);
+    assert_eq!(done.oldest, written[written.len() - 10].position);
+    no_reader_is_left_in_the_dark(&engine, &written).await;
+
+    // Without a place a reader gets what is kept.
+    let kept = engine.events(EventQuery::all()).await.unwrap();
+    assert_eq!(kept, written[written.len() - 10..]);
+    let mut stream = one.events(Cursor::start());
+    let first = stream.next().await.unwrap().unwrap();
+    let numbers: Vec<u64> = all(&engine, &one)
+        .await
+        .iter()
+        .map(|e| e.sequence)
+        .collect();
+    let expected: Vec<u64> = (first.sequence..=17).collect();
+    assert_eq!(numbers, expected);
+    // By number, in a session.
+    let error = one
+        .events(Cursor::after(2))
+        .next()
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(forgotten(&error).oldest_sequence, Some(first.sequence));
+    assert_eq!(forgotten(&error).session_id.as_ref(), Some(one.id()));
+    let document = serde_json::to_value(error.document()).unwrap();
+    assert_eq!(document["kind"], "PositionsForgotten");
+    assert_eq!(document["retryable"], false);
+    let mut stream = one.events(Cursor::after(first.sequence - 1));
+    assert_eq!(stream.next().await.unwrap().unwrap(), first);
+
+    // All of it goes, and no number or position comes again.
+    engine.trim_log(none()).await.unwrap();
+    assert_eq!(engine.events(EventQuery::all()).await.unwrap(), []);
+    engine.shutdown().await.unwrap();
+    let engine = host.engine().await;
+    let one = engine.session("s").await.unwrap();
+    let next = one.emit(note("next")).await.unwrap();
+    assert_eq!(next.sequence, 18);
+    assert_eq!(next.position, written.last().unwrap().position + 1);
+    assert_eq!(all(&engine, &one).await, [next]);
+    assert!(engine.verify(&host.workspace()).await.unwrap().is_sound());
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_behind_what_is_removed_ends_by_saying_so() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    // More than are read ahead.
+    notes(&session, 2_000).await;
+    let mut slow = engine.subscribe(EventQuery::all()).unwrap();
+    let first = slow.next().await.unwrap().unwrap();
+    engine.trim_log(none()).await.unwrap();
+    notes(&session, 3).await;
+    let mut seen = first.position;
+    let error = loop {
+        match slow.next().await.expect("it is told before the end") {
+            Ok(event) => {
+                assert_eq!(event.position, seen + 1, "no gap before it is told");
+                seen = event.position;
+            }
+            Err(e) => break e,
+        }
+    };
+    let oldest = forgotten(&error).oldest;
+    assert!(oldest > seen + 1);
+    let rest = EventQuery::all().after_position(oldest - 1);
+    assert_eq!(engine.events(rest).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn events_go_by_age_and_those_of_a_run_that_can_go_on_stay_with_all_that_follow() {
+    let host = Host::new();
+    let (engine, today) = in_days(&host).await;
+    let session = engine.session("s").await.unwrap();
+    notes(&session, 4).await;
+    today.store(10, Ordering::Relaxed);
+    let waits = Work(|context: RunContext| async move {
+        context.phase("p").step("one", |_| async { Ok(()) }).await?;
+        context.cancellation.cancelled().await;
+        Err(stillframe::AdapterError::cancelled("asked to"))
+    });
+    let options = RunOptions::new("later").run_id("later".parse().unwrap());
+    let run = tokio::spawn({
+        let session = session.clone();
+        async move { session.execute_run(options, waits).await.unwrap() }
+    });
+    let step_done = EventQuery::all()
+        .of_type(EventType::STEP_COMPLETED)
+        .wait(DAY);
+    assert_eq!(engine.events(step_done).await.unwrap().len(), 1);
+    engine.suspend_run(&"later".parse().unwrap()).await.unwrap();
+    assert!(!run.await.unwrap().run.status.is_terminal());
+    notes(&session, 2).await;
+    let before = all(&engine, &session).await;
+
+    today.store(12, Ordering::Relaxed);
+    notes(&session, 1).await;
+    let older = |days: u32| LogRetention::default().events_older_than(DAY * days);
+    assert_eq!(engine.trim_log(older(20)).await.unwrap().events, 0);
+    // The two of its beginning, and four.
+    assert_eq!(engine.trim_log(older(5)).await.unwrap().events, 6);
+    assert_eq!(engine.trim_log(none()).await.unwrap().events, 0);
+    let kept = all(&engine, &session).await;
+    assert_eq!(kept[..kept.len() - 1], before[6..]);
+
+    // It goes on, and once it has ended its events are as old as they are.
+    let ends = Work(|context: RunContext| async move {
+        context.phase("p").step("one", |_| async { Ok(()) }).await?;
+        Ok(AdapterOutput::empty())
+    });
+    let options = RunOptions::new("later").run_id("later".parse().unwrap());
+    completed(&session.execute_run(options, ends).await.unwrap());
+    engine.trim_log(older(1)).await.unwrap();
+    let left = all(&engine, &session).await;
+    assert!(left.len() < kept.len() && !left.is_empty(), "{left:?}");
+    let young = Timestamp::from_second(1_700_000_000 + 86_400 * 12).unwrap();
+    assert!(
+        left.iter().all(|event| event.timestamp >= young),
+        "{left:?}"
+    );
+    // What is on record of the run stays.
+    let run = engine.export_run("later").await.unwrap();
+    assert_eq!(run.phases[0].steps.len(), 1);
+}
+
+#[tokio::test]
+async fn runs_that_are_under_way_or_wait_in_the_queue_go_on_though_all_else_went() {
+    let host = Host::new();
+    let go = Arc::new(tokio::sync::Semaphore::new(0));
+    let gate = go.clone();
+    let options = host.options().adapter("waits", move |_| {
+        let gate = gate.clone();
+        Ok(Work(move |_: RunContext| {
+            let gate = gate.clone();
+            async move {
+                gate.acquire().await.unwrap().forget();
+                Ok(AdapterOutput::empty())
+            }
+        }))
+    });
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    notes(&session, 5).await;
+    let mut handles = Vec::new();
+    for _ in 0..2 {
+        let run = session.submit_run(RunOptions::new("to do"), "waits", json!(null));
+        handles.push(run.await.unwrap());
+    }
+    let started = EventQuery::all().of_type(EventType::RUN_STARTED).wait(DAY);
+    assert_eq!(engine.events(started).await.unwrap().len(), 1);
+    let written = all(&engine, &session).await;
+    let removed = engine.trim_log(none()).await.unwrap();
+    assert_eq!(removed.events, 7, "of the session and of its host");
+    assert_eq!(all(&engine, &session).await, written[7..]);
+    go.add_permits(2);
+    for handle in handles {
+        completed(&handle.wait().await.unwrap());
+        let mut types = Vec::new();
+        let mut events = handle.events();
+        while types.last() != Some(&EventType::RUN_COMPLETED) {
+            types.push(events.next().await.unwrap().unwrap().event_type);
+        }
+        assert!(types.contains(&EventType::RUN_STARTED), "{types:?}");
+    }
+}
+
+/// Does all of which there are records, in a session that it ends.
+async fn busy_session(engine: &Engine, name: &str) -> SessionManager {
+    let session = engine.session(name).await.unwrap();
+    let work = Work(|context: RunContext| async move {
+        context.phase("p").step("one", |_| async { Ok(()) }).await?;
+        context
+            .emit(EventType::MESSAGE_SENT, json!({"text": "x".repeat(70_000)}))
+            .await?;
+        Ok(AdapterOutput::empty())
+    });
+    let options = RunOptions::new("work").run_id(format!("run-of-{name}").parse().unwrap());
+    completed(&session.execute_run(options, work).await.unwrap());
+    let content = Box::new(std::io::Cursor::new(b"of the host".to_vec()));
+    session
+        .put_artifact(&format!("notes-{name}"), "text/plain", content)
+        .await
+        .unwrap();
+    session.complete("").await.unwrap();
+    session
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_goes_with_all_that_is_on_record_of_it() {
+    let host = Host::new();
+    let (engine, today) = in_days(&host).await;
+    let old = busy_session(&engine, "old").await;
+    today.store(5, Ordering::Relaxed);
+    busy_session(&engine, "young").await;
+    let open = engine.session("open").await.unwrap();
+    notes(&open, 2).await;
+    today.store(8, Ordering::Relaxed);
+    let written = engine.events(EventQuery::all()).await.unwrap();
+    let of_old = all(&engine, &old).await;
+    let kept = LogRetention::default().sessions_older_than(DAY * 6);
+
+    let foretold = engine.trim_log(kept.clone().dry_run(true)).await.unwrap();
+    assert!(foretold.dry_run && engine.find_run("run-of-old").await.is_ok());
+    let done = engine.trim_log(kept.clone()).await.unwrap();
+    assert_eq!((done.sessions, done.artifacts), (1, 2));
+    assert_eq!(done.events, of_old.len() as u64);
+    assert_eq!(
+        (foretold.sessions, foretold.events, foretold.artifacts),
+        (1, done.events, 2)
+    );
+    assert_eq!(
+        engine.trim_log(kept).await.unwrap().sessions,
+        0,
+        "there is no other"
+    );
+
+    let ids: Vec<String> = engine
+        .sessions()
+        .await
+        .unwrap()
+        .iter()
+        .map(|s| s.id.to_string())
+        .collect();
+    assert_eq!(ids, ["young", "open"]);
+    let gone = engine.find_run("run-of-old").await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    assert_eq!(
+        engine.export_run("run-of-young").await.unwrap().phases[0]
+            .steps
+            .len(),
+        1
+    );
+    let keys: Vec<String> = engine
+        .artifacts(None)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|a| a.key)
+        .collect();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    let below = std::fs::read_dir(host.state().join("artifacts/keys")).unwrap();
+    let content = below.flat_map(|entry| std::fs::read_dir(entry.unwrap().path()).unwrap());
+    assert_eq!(content.count(), 2, "and no content of others");
+    let query = EventQuery::session("old".parse().unwrap());
+    let error = engine.events(query.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "nothing is waited for");
+    let error = engine.events(query.after(1)).await.unwrap_err();
+    assert_eq!(
+        forgotten(&error).oldest_sequence,
+        Some(of_old.len() as u64 + 1)
+    );
+    let young = EventQuery::session("young".parse().unwrap());
+    assert!(!engine.events(young.after(1)).await.unwrap().is_empty());
+    no_reader_is_left_in_the_dark(&engine, &written[of_old.len()..]).await;
+
+    // Its numbers go on, and an id of it can be used again.
+    let anew = busy_session(&engine, "old").await;
+    let numbers: Vec<u64> = all(&engine, &anew)
+        .await
+        .iter()
+        .map(|e| e.sequence)
+        .collect();
+    let next = of_old.len() as u64 + 1;
+    assert_eq!(
+        numbers,
+        (next..next + of_old.len() as u64).collect::<Vec<_>>()
+    );
+    let outcome = engine.verify(&host.workspace()).await.unwrap();
+    assert!(outcome.is_sound(), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn so_many_sessions_that_have_ended_are_kept_and_those_of_kept_snapshots() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    for name in ["a", "b", "c"] {
+        busy_session(&engine, name).await;
+    }
+    let captures = engine.session("captures").await.unwrap();
+    host.write("file", "1");
+    captures
+        .snapshot(&host.workspace(), Label::MANUAL)
+        .await
+        .unwrap();
+    captures.complete("").await.unwrap();
+    for name in ["x", "y"] {
+        busy_session(&engine, name).await;
+    }
+    let names = || async {
+        let sessions = engine.sessions().await.unwrap();
+        sessions
+            .iter()
+            .map(|s| s.id.to_string())
+            .collect::<Vec<_>>()
+    };
+    let kept = |max| LogRetention::default().max_ended_sessions(max);
+    engine.trim_log(kept(4)).await.unwrap();
+    assert_eq!(names().await, ["c", "captures", "x", "y"]);
+    engine.trim_log(kept(1)).await.unwrap();
+    assert_eq!(names().await, ["captures", "y"]);
+    // Once the snapshot is gone, and another one is the newest.
+    host.write("file", "2");
+    let other = engine.session("other").await.unwrap();
+    other
+        .snapshot(&host.workspace(), Label::MANUAL)
+        .await
+        .unwrap();
+    engine
+        .gc(&host.workspace(), GcOptions::default().keep(1))
+        .await
+        .unwrap();
+    engine.trim_log(kept(0)).await.unwrap();
+    let left = names().await;
+    assert!(
+        !left.contains(&"captures".to_owned()) && left.contains(&"other".to_owned()),
+        "{left:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_an_undo_is_about_stays_on_record_though_its_snapshots_are_gone() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    for name in ["one", "two"] {
+        let session = engine.session(name).await.unwrap();
+        let options = RunOptions::new(name).workspace(host.workspace());
+        completed(
+            &session
+                .execute_run(options, crate::support::writes("file", name))
+                .await
+                .unwrap(),
+        );
+        session.complete("").await.unwrap();
+    }
+    engine
+        .session("z")
+        .await
+        .unwrap()
+        .snapshot(&host.workspace(), Label::MANUAL)
+        .await
+        .unwrap();
+    engine
+        .gc(&host.workspace(), GcOptions::default().keep(1))
+        .await
+        .unwrap();
+    let kept = LogRetention::default().max_ended_sessions(0);
+    engine.trim_log(kept).await.unwrap();
+    let runs = engine.runs(RunQuery::all()).await.unwrap();
+    let left: Vec<&str> = runs.iter().map(|run| run.input.as_str()).collect();
+    assert_eq!(left, ["two"]);
+    // What a clean-up has told of is still known.
+    let told = EventQuery::all().of_type(EventType::WORKSPACE_CLEANED_UP);
+    engine.trim_log(none()).await.unwrap();
+    assert!(!engine.events(told).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn data_that_is_kept_as_an_artifact_goes_with_its_event() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let large = note(&"x".repeat(70_000)).id("large".parse().unwrap());
+    let event = session.emit(large.clone()).await.unwrap();
+    let key = event.data_ref.unwrap();
+    notes(&session, 1).await;
+    let removed = engine.trim_log(none().max_events(1)).await.unwrap();
+    assert_eq!((removed.events, removed.artifacts), (3, 1));
+    assert!(engine.artifacts(None).await.unwrap().is_empty());
+    assert_eq!(
+        engine.open_artifact(&key).await.err().unwrap().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        engine.event(&event.id).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    // Its id is unknown, so it is written again.
+    let again = session.emit(large).await.unwrap();
+    assert_eq!(again.sequence, 5);
+    assert_eq!(
+        engine.event_data(&again).await.unwrap()["text"],
+        "x".repeat(70_000)
+    );
+}
+
+#[tokio::test]
+async fn a_transcript_begins_with_what_is_kept_and_goes_on_or_is_told() {
+    use stillframe::options::TranscriptQuery;
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    notes(&session, 6).await;
+    engine.trim_log(none().max_events(2)).await.unwrap();
+    let query = TranscriptQuery::session(session.id().clone());
+    let mut transcript = engine.transcript(query.clone()).await.unwrap();
+    let mut said = Vec::new();
+    while let Some(entry) = transcript.next().await {
+        if let TranscriptItem::Message {
+            text: Some(text), ..
+        } = entry.unwrap().item
+        {
+            said.push(text);
+        }
+    }
+    assert_eq!(said, ["4", "5"]);
+    let mut transcript = engine.transcript(query.after_position(1)).await.unwrap();
+    let error = transcript.next().await.unwrap().unwrap_err();
+    forgotten(&error);
+}
+
+// The engine dies at some time of the removal, and the next one goes on.
+#[test]
+fn what_is_interrupted_is_whole_and_goes_on() {
+    for delay in [0, 1, 2, 4, 8, 16, 32] {
+        let host = Host::new();
+        let written = die_in_the_middle_of(async {
+            let (engine, session) = host.session().await;
+            for name in 0..6 {
+                busy_session(&engine, &format!("s{name}")).await;
+            }
+            for _ in 0..4 {
+                notes(&session, 400).await;
+            }
+            let written = engine.events(EventQuery::all()).await.unwrap();
+            let kept = none().max_ended_sessions(0).max_events(100);
+            tokio::spawn(async move { engine.trim_log(kept).await });
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            written
+        });
+        on_a_runtime(async {
+            let (engine, session) = host.session().await;
+            let left = all(&engine, &session).await;
+            let last = left.last().unwrap().sequence;
+            let numbers: Vec<u64> = left.iter().map(|event| event.sequence).collect();
+            let first = numbers[0];
+            assert_eq!(numbers, (first..=last).collect::<Vec<_>>());
+            let outcome = engine.verify(&host.workspace()).await.unwrap();
+            assert!(
+                outcome.log.is_none() && outcome.artifacts.is_empty(),
+                "{outcome:?}"
+            );
+            let kept = none().max_ended_sessions(0).max_events(100);
+            engine.trim_log(kept).await.unwrap();
+            let left = engine.events(EventQuery::all()).await.unwrap();
+            assert_eq!(left, written[written.len() - 100..]);
+            assert_eq!(engine.sessions().await.unwrap().len(), 1);
+            engine
+                .gc(&host.workspace(), GcOptions::default())
+                .await
+                .unwrap();
+            assert!(engine.artifacts(None).await.unwrap().is_empty());
+            let next = session.emit(note("next")).await.unwrap();
+            assert_eq!(next.position, written.last().unwrap().position + 1);
+        });
+    }
+}
