@@ -6,7 +6,9 @@ use serde::Serialize;
 use stillframe::backends::{Displaced, RefChange};
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::{RunQuery, SnapshotQuery};
-use stillframe::records::{PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue};
+use stillframe::records::{
+    PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue, ToolCallRecord, ToolCallStatus,
+};
 use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
 use super::{Tools, above, questions, snapshot};
@@ -321,6 +323,22 @@ fn asked(questions: &[QuestionRecord]) -> String {
     }
 }
 
+/// How the calls of tools in a run ended, as `7 calls, 2 failed`; `None`: there were none.
+fn tools(calls: &[ToolCallRecord]) -> Option<String> {
+    let mut said = output::count(u64::try_from(calls.len()).ok()?, "call");
+    for status in [
+        ToolCallStatus::Running,
+        ToolCallStatus::Failed,
+        ToolCallStatus::Interrupted,
+    ] {
+        match calls.iter().filter(|call| call.status == status).count() {
+            0 => {}
+            count => said += &format!(", {count} {status}"),
+        }
+    }
+    (!calls.is_empty()).then_some(said)
+}
+
 /// The state that a run keeps, a line each; nothing if it keeps none.
 fn state(values: &[StateValue]) -> String {
     let rows: Vec<Vec<String>> = values
@@ -508,6 +526,7 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
             rows.push((name, output::printable(text)));
         }
     }
+    rows.extend(tools(&export.tool_calls).map(|said| ("tools", said)));
     let rows: Vec<Vec<String>> = rows
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value])
@@ -727,6 +746,23 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line:?} is in {text}");
         }
+    }
+
+    #[test]
+    fn the_calls_of_tools_are_counted_by_how_they_ended() {
+        let mut export = export(json!([]));
+        assert!(!description(&export, &[]).contains("tools"));
+        let call = |id: &str, status: &str| json!({ "call_id": id, "source": "engine", "tool_name": "Edit", "status": status });
+        let calls = json!([
+            call("1", "completed"),
+            call("2", "failed"),
+            call("3", "interrupted"),
+            call("4", "failed")
+        ]);
+        export.tool_calls = serde_json::from_value(calls).expect("calls of tools");
+        let text = description(&export, &[]);
+        let line = "tools      4 calls, 2 failed, 1 interrupted\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

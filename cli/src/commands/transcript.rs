@@ -223,10 +223,12 @@ fn said(entry: &TranscriptEntry) -> String {
 
 /// What an adapter says that a tool is called with.
 fn input(data: &Value) -> Option<String> {
-    match data.get("input")? {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
+    // Of what is large the event has the beginning.
+    let beginning = || Some(format!("{}…", data.get("input_summary")?.as_str()?));
+    match data.get("input") {
+        None | Some(Value::Null) => beginning(),
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(other) => Some(other.to_string()),
     }
 }
 
@@ -256,6 +258,14 @@ mod tests {
             format!("input_tokens 1200, model {}", printable("m\u{1b}"))
         );
         assert_eq!(usage(&json!([1])), "[1]");
+    }
+
+    #[test]
+    fn of_a_large_input_the_beginning_is_shown() {
+        assert_eq!(input(&json!({ "input": "ls" })).as_deref(), Some("ls"));
+        let large = json!({ "input_summary": "+x", "input_ref": "key" });
+        assert_eq!(input(&large).as_deref(), Some("+x…"));
+        assert_eq!(input(&json!({ "input": null })), None);
     }
 
     #[test]

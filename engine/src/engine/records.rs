@@ -21,6 +21,7 @@ use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::session::SessionRecord;
+use crate::records::tool_call::ToolCallRecord;
 use crate::run::owner;
 use crate::state::error::StateError;
 use crate::state::run_name::{find_run, find_run_in};
@@ -206,6 +207,7 @@ impl Engine {
                     .map(EffectRecord::from)
                     .collect(),
                 commits: store.commits(&run_id)?,
+                tool_calls: tool_calls(store, &run_id)?,
                 state: store.state_values(&run_id)?,
                 state_transitions: store.state_transitions(&run_id)?,
                 snapshots: snapshots
@@ -246,6 +248,19 @@ impl Engine {
     pub async fn state_transitions(&self, run_id: &RunId) -> Result<Vec<StateTransition>, Error> {
         let asked = run_id.clone();
         self.of_run(run_id, move |store| store.state_transitions(&asked))
+            .await
+    }
+
+    /// The calls of tools in a run, in the order in which they were first told: those that the engine
+    /// made, and those that adapters told of with an event `tool_call_started`, `tool_call_completed`
+    /// or `tool_call_failed` that says which call it is about (`call_id`).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run.
+    pub async fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRecord>, Error> {
+        let asked = run_id.clone();
+        self.of_run(run_id, move |store| tool_calls(store, &asked))
             .await
     }
 
@@ -389,6 +404,11 @@ fn recorded(store: &dyn StateStore, rows: Vec<RunRow>) -> Result<Vec<RunRecord>,
         records.push(record);
     }
     Ok(records)
+}
+
+fn tool_calls(store: &dyn StateStore, run_id: &RunId) -> Result<Vec<ToolCallRecord>, StateError> {
+    let rows = store.tool_calls(run_id)?.into_iter();
+    Ok(rows.map(ToolCallRecord::from).collect())
 }
 
 fn one_recorded(store: &dyn StateStore, row: RunRow) -> Result<RunRecord, Error> {

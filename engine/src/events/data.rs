@@ -274,6 +274,8 @@ pub(crate) struct CommitRecorded<'a> {
 pub(crate) struct ToolCall {
     pub(crate) call_id: String,
     pub(crate) tool_name: String,
+    #[serde(flatten)]
+    pub(crate) contents: CallContents,
     /// Of a tool that may change something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snapshot_before: Option<SnapshotId>,
@@ -284,6 +286,29 @@ pub(crate) struct ToolCall {
     /// Why what it did could not be undone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rollback: Option<String>,
+}
+
+/// What a tool was given and returned, as far as that was told: what is small, and of what is large
+/// the artifact that has it, its beginning, and its size.
+#[derive(Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct CallContents {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input_ref: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input_summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) input_size_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output_ref: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output_summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output_size_bytes: Option<u64>,
 }
 
 /// What a tool left, and why that could not be captured.
@@ -664,6 +689,7 @@ mod tests {
         let called = || ToolCall {
             call_id: "1f".to_owned(),
             tool_name: "Edit".to_owned(),
+            contents: CallContents::default(),
             snapshot_before: None,
             done: None,
             failed: None,

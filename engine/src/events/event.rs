@@ -231,11 +231,15 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
 // The engine writes them for tools that it calls itself; an adapter around a foreign agent for
 // those that the agent calls.
 event_types! { MEANINGS_OF_ENGINE_AND_ADAPTERS, OF_ENGINE_AND_ADAPTERS:
-    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`,
-    /// `snapshot_before`. An adapter may write it.
+    /// A tool is called. Data: `call_id`, which pairs it with its end, `tool_name`, `input`,
+    /// `snapshot_before`. An adapter may write it, and with a `call_id` of 1 to 200 bytes it is the
+    /// [record](crate::records::ToolCallRecord) of a call.
+    ///
+    /// An `input` or `output` of 1,024 bytes or more becomes an artifact: instead of it the data has
+    /// `input_ref`, `input_summary` and `input_size_bytes`, or the same of the output.
     TOOL_CALL_STARTED = "tool_call_started";
-    /// A call of a tool succeeded. Data: the same, `snapshot_after`, `warning`. An adapter may
-    /// write it.
+    /// A call of a tool succeeded. Data: the same without `input`, `output`, `snapshot_after`,
+    /// `warning`. An adapter may write it.
     TOOL_CALL_COMPLETED = "tool_call_completed";
     /// A call of a tool failed. Data: as of its beginning, `kind`, `reason`, and `rollback` if what
     /// it did could not be undone. An adapter may write it.

@@ -23,6 +23,7 @@ pub(crate) mod snapshot;
 pub(crate) mod step;
 pub(crate) mod step_record;
 pub(crate) mod task;
+pub(crate) mod tool_call;
 pub(crate) mod transcript;
 
 pub use crate::failure::Failure;
@@ -46,4 +47,5 @@ pub use session::{SessionRecord, SessionStatus};
 pub use step::StepStatus;
 pub use step_record::{PhaseRecord, StepRecord};
 pub use task::TaskRecord;
+pub use tool_call::{ToolCallRecord, ToolCallStatus};
 pub use transcript::{ApprovalState, CallState, MessageDirection, TranscriptEntry, TranscriptItem};

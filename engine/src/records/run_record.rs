@@ -16,6 +16,7 @@ use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::step_record::PhaseRecord;
+use crate::records::tool_call::ToolCallRecord;
 
 /// A run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,6 +92,9 @@ pub struct RunExport {
     /// The commits that it was the first to record, in that order.
     #[serde(default)]
     pub commits: Vec<CommitRecord>,
+    /// The calls of tools in it, in the order in which they were first told.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCallRecord>,
     /// The state that it keeps, sorted by key.
     #[serde(default)]
     pub state: Vec<StateValue>,

@@ -93,6 +93,9 @@ pub enum TranscriptItem {
         tool_name: Option<String>,
         /// Where the call stands.
         state: CallState,
+        /// What was given to the tool, if the event has it: what is large is an artifact, whose key
+        /// is in `data.input_ref`.
+        input: Option<Value>,
         /// Why it failed.
         reason: Option<String>,
     },
@@ -202,6 +205,7 @@ impl TranscriptItem {
             call_id: call_id.clone(),
             tool_name: tool_name.clone(),
             state,
+            input: said.input.clone(),
             reason: said.reason.clone(),
         };
         let approval = |state| Self::ToolApproval {
@@ -269,11 +273,13 @@ struct Said {
     question: Option<String>,
     #[serde(deserialize_with = "text")]
     answer: Option<String>,
+    input: Option<Value>,
     #[serde(deserialize_with = "truth")]
     resumed: bool,
 }
 
-fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+/// A text; anything else counts as not said.
+pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::String(text) => Some(text),
         _ => None,

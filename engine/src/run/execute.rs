@@ -712,6 +712,7 @@ impl RunTask {
             tools: Arc::default(),
             asked: Arc::default(),
             within: None,
+            step_id: None,
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
         let worked = async move { adapter.run(context).await };

@@ -24,6 +24,7 @@ use crate::records::session::SessionStatus;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
+use crate::records::tool_call::ToolCallMoved;
 
 /// One thing to be written. Several are written together or not at all.
 #[derive(Clone, Debug)]
@@ -238,6 +239,9 @@ pub(crate) struct NewEvent {
     pub(crate) metadata: Map<String, Value>,
     pub(crate) data: Value,
     pub(crate) data_ref: Option<String>,
+    /// What it says of its run that the run's records have too. It is written with the event, and
+    /// not again if the event is there already.
+    pub(crate) reported: Option<Box<ToolCallMoved>>,
 }
 
 impl NewEvent {
@@ -261,6 +265,7 @@ impl NewEvent {
             metadata: Map::new(),
             data: data(&said),
             data_ref: None,
+            reported: None,
         }
     }
 

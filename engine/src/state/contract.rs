@@ -60,6 +60,7 @@ macro_rules! state_store_contract {
             a_commit_keeps_its_first_owner_and_gets_the_rest
             a_task_is_one_row_that_another_attempt_takes_over
             a_value_of_a_run_changes_with_its_transition_or_not_at_all
+            a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run
             nothing_is_found_where_there_is_nothing
         }
     };

@@ -40,6 +40,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0008.sql"),
     include_str!("fixtures/0009.sql"),
     include_str!("fixtures/0010.sql"),
+    include_str!("fixtures/0011.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -354,6 +355,7 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 _ => assert_eq!(values, [("page", serde_json::json!({ "n": 7 }))]),
             }
             assert_eq!(completed.state_transitions.len(), values.len());
+            assert_eq!(completed.tool_calls, []);
             let queued = completed.run.queue.map(|queue| queue.adapter);
             assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 

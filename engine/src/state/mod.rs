@@ -47,6 +47,7 @@ use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
+use crate::records::tool_call::ToolCallRow;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 
@@ -163,6 +164,9 @@ pub(crate) trait StateStore: Send {
 
     /// A commit, by kind of repository and full id; `None`: not recorded.
     fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError>;
+
+    /// The calls of tools in a run, in the order in which they were first told.
+    fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError>;
 
     /// The state that a run keeps, sorted by key.
     fn state_values(&self, run_id: &RunId) -> Result<Vec<StateValue>, StateError>;

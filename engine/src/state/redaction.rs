@@ -85,8 +85,22 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
     }
 }
 
-/// An event of a host or an adapter was redacted before its data was measured.
+/// An event of a host or an adapter was redacted before its data was measured, and so was what a
+/// tool was given and returned.
 fn append(rules: &SecretRules, event: &mut NewEvent) {
+    if let Some(call) = &mut event.reported {
+        failure(rules, &mut call.error);
+        for content in [&mut call.input, &mut call.output].into_iter().flatten() {
+            content
+                .value
+                .iter_mut()
+                .for_each(|value| json(rules, value));
+            content
+                .summary
+                .iter_mut()
+                .for_each(|said| text(rules, said));
+        }
+    }
     if event.source != EventSource::Engine {
         return;
     }

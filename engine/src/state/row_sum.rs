@@ -146,6 +146,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'transition of a state' END AS damaged"
         )
     };
+    (tool_calls) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('tool_calls', ",
+            "position, run_id, call_id, step_id, source, tool_name, status, input, input_ref, input_summary, input_bytes, output, output_ref, output_summary, output_bytes, error, started_at, ended_at",
+            ") THEN NULL ELSE 'call of a tool' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -164,7 +171,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 21] = [
+const TABLES: [(&str, &str, &str); 22] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -184,6 +191,7 @@ const TABLES: [(&str, &str, &str); 21] = [
     ("queue", "run_id", damaged!(queue)),
     ("state_values", "key", damaged!(state_values)),
     ("state_transitions", "position", damaged!(state_transitions)),
+    ("tool_calls", "call_id", damaged!(tool_calls)),
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
 ];
@@ -319,7 +327,9 @@ mod tests {
                  INSERT INTO pins VALUES ('n', 'w', 5, NULL);
                  INSERT INTO queue VALUES (1, 'r', 's', 'agent', '{}', 'batch', 'w', 'over', NULL);
                  INSERT INTO state_values VALUES ('r', 'k', '1', 5, NULL);
-                 INSERT INTO state_transitions VALUES (1, 'r', 'k', '0', '1', 'c', 5, NULL);",
+                 INSERT INTO state_transitions VALUES (1, 'r', 'k', '0', '1', 'c', 5, NULL);
+                 INSERT INTO tool_calls VALUES (1, 'r', 'c', 'i', 'engine', 'Edit', 'failed', '1', 'k', 's', 1, '2', 'l', 't',
+                     1, '{}', 5, 6, NULL);",
             )
             .unwrap();
         (state, store)

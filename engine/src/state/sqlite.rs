@@ -20,6 +20,7 @@ mod runs;
 mod sessions;
 mod snapshots;
 mod steps;
+mod tool_calls;
 mod values;
 
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
+use crate::records::tool_call::ToolCallRow;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
@@ -74,6 +76,7 @@ use snapshots::{
     LABEL_IS, LABEL_IS_NOT, SELECT_OPERATION, SELECT_SNAPSHOT, read_operation, read_snapshot,
 };
 use steps::{SELECT_PHASE, SELECT_STEP, SELECT_TASK, read_phase, read_step, read_task};
+use tool_calls::{SELECT_TOOL_CALL, read_tool_call};
 use values::{all_of, count, id, json, limit, nanoseconds};
 
 #[cfg(test)]
@@ -440,6 +443,14 @@ impl StateStore for SqliteStore {
             &format!("{SELECT_COMMIT} WHERE vcs = ?1 AND commit_id = ?2"),
             params![vcs, commit],
             read_commit,
+        )
+    }
+
+    fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError> {
+        self.all(
+            &format!("{SELECT_TOOL_CALL} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_tool_call,
         )
     }
 

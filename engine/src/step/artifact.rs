@@ -94,11 +94,13 @@ pub(crate) fn is_own_key(key: &str) -> bool {
 /// What the keys of artifacts with data of events begin with.
 const DATA: &str = "event_";
 
-/// Whether an artifact of this key has data of an event.
+/// What the keys of artifacts begin with that have what a tool was given or returned.
+const CALL: &str = "tool_call_";
+
+/// Whether an artifact of this key has data of an event, or of a call of a tool.
 pub(crate) fn is_data_key(key: &str) -> bool {
-    let digest = key
-        .strip_prefix(DATA)
-        .and_then(|rest| rest.rsplit('_').next());
+    let rest = key.strip_prefix(DATA).or_else(|| key.strip_prefix(CALL));
+    let digest = rest.and_then(|rest| rest.rsplit('_').next());
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
@@ -106,6 +108,12 @@ pub(crate) fn is_data_key(key: &str) -> bool {
 /// does not take the place of that event's data.
 pub(crate) fn data_key(id: &EventId, content: &[u8]) -> ArtifactKey {
     let text = format!("{DATA}{id}_{}", blake3::hash(content).to_hex());
+    ArtifactKey::new(text).expect("an id and a digest are a key")
+}
+
+/// The key of what a tool was given or returned in a run. What is the same has one artifact in a run.
+pub(crate) fn call_key(run_id: &RunId, content: &[u8]) -> ArtifactKey {
+    let text = format!("{CALL}{run_id}_{}", blake3::hash(content).to_hex());
     ArtifactKey::new(text).expect("an id and a digest are a key")
 }
 
@@ -137,5 +145,7 @@ mod tests {
         }
         let longest = "x".repeat(200).parse().unwrap();
         assert!(is_data_key(data_key(&longest, b"1").as_str()));
+        let longest = "x".repeat(200).parse().unwrap();
+        assert!(is_data_key(call_key(&longest, b"1").as_str()));
     }
 }

@@ -46,6 +46,8 @@ pub struct RunContext {
     pub(crate) asked: Arc<Mutex<HashMap<String, u32>>>,
     /// The step in which this is used, by its number among those that are being done.
     pub(crate) within: Option<u64>,
+    /// The same step on record.
+    pub(crate) step_id: Option<StepId>,
 }
 
 impl RunContext {
@@ -122,7 +124,7 @@ impl RunContext {
 
     /// Appends several events, in this order, all or none.
     pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
-        self.steps.emit(drafts).await
+        self.steps.emit(self.step_id.as_ref(), drafts).await
     }
 
     /// A message that arrives in pieces. They are stored as `message_streamed`, with `message_id`,

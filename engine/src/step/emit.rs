@@ -1,9 +1,6 @@
 //! Writing the events of hosts and adapters.
 
-use std::io::Cursor;
-
 use serde_json::Value;
-use stillframe_artifact_store::ArtifactKey;
 use stillframe_backends::ErrorKind;
 use stillframe_secrets::SecretRules;
 
@@ -12,10 +9,12 @@ use crate::error::Error;
 use crate::events::data;
 use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventSource};
-use crate::id::{EventId, RunId, SessionId};
+use crate::id::{EventId, RunId, SessionId, StepId};
+use crate::records::tool_call::{self, ToolCallMoved};
 use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::artifact;
+use crate::step::beside::{self, Beside};
 
 /// The most bytes of data, as JSON, that are kept in the log itself.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
@@ -35,21 +34,16 @@ const MAX_NAME_BYTES: usize = 200;
 /// The most events that are written together.
 const MAX_BATCH: usize = 10_000;
 
-/// Data that is too large for the log.
-struct Large {
-    key: ArtifactKey,
-    content: Vec<u8>,
-    run_id: Option<RunId>,
-}
-
 /// Writes the events of a host, or of the adapter of the run that is held, in this order; all or
-/// none. Answers with them as they are kept.
+/// none. Answers with them as they are kept. `of`: the run, and the step in which its adapter
+/// writes.
 pub(crate) async fn emit(
     core: &Core,
     session_id: &SessionId,
-    hold: Option<&Hold>,
+    of: Option<(&Hold, Option<&StepId>)>,
     drafts: Vec<EventDraft>,
 ) -> Result<Vec<Event>, Error> {
+    let hold = of.map(|(hold, _)| hold);
     core.parts.check_available()?;
     if drafts.len() > MAX_BATCH {
         return Err(Error::new(
@@ -92,12 +86,14 @@ pub(crate) async fn emit(
                 named.clone()
             }
         };
-        let (event, beside, size) = event_of(core, session_id, run_id, source, draft)?;
-        bytes += size;
+        bytes += check_size(&draft.data)?;
         if bytes > MAX_BATCH_BYTES {
             return Err(limit("data of a batch", bytes, MAX_BATCH_BYTES));
         }
-        large.extend(beside);
+        let reported = of.and_then(|of| call_of_tool(of, &mut draft, &mut large));
+        let event = event_of(core, session_id, (run_id, source), draft, &mut large);
+        let reported = reported.map(Box::new);
+        let event = NewEvent { reported, ..event };
         changes.push(Change::Append(event));
     }
     check_runs(core, session_id, runs).await?;
@@ -105,7 +101,7 @@ pub(crate) async fn emit(
         return core.parts.writer.commit(changes).await;
     }
     let held = artifact::registering(core).await?;
-    let rows = keep(core, session_id, large).await?;
+    let rows = beside::keep(core, session_id, large).await?;
     changes.extend(rows);
     core.parts
         .writer
@@ -118,27 +114,64 @@ pub(crate) fn one(events: Result<Vec<Event>, Error>) -> Result<Event, Error> {
     Ok(events?.pop().expect("an append answers with its event"))
 }
 
-/// The event that a draft stands for, its data where that is kept beside the log, and how large the
-/// data is.
+/// How many bytes data has as JSON; an event may have only so many.
+fn check_size(said: &Value) -> Result<usize, Error> {
+    match data::bytes(said).len() {
+        size if size > MAX_DATA_BYTES => Err(limit("data of an event", size, MAX_DATA_BYTES)),
+        size => Ok(size),
+    }
+}
+
+/// What an event of an adapter says of a call of a tool, for its record. A large input or output
+/// goes out of the data into an artifact, whose key the data then has.
+fn call_of_tool(
+    (hold, step_id): (&Hold, Option<&StepId>),
+    draft: &mut EventDraft,
+    large: &mut Vec<Beside>,
+) -> Option<ToolCallMoved> {
+    let moved = ToolCallMoved::told(&draft.event_type, &draft.data)?;
+    let said = draft.data.as_object_mut()?;
+    let mut take = |name| {
+        let value = said.get_mut(name)?.take();
+        beside::content(&hold.run_id, value, large)
+    };
+    let (input, output) = (take("input"), take("output"));
+    for (name, content) in [("input", &input), ("output", &output)] {
+        if content.is_some() {
+            said.remove(name);
+        }
+    }
+    let contents = tool_call::said(input.as_ref(), output.as_ref());
+    if let Value::Object(contents) = data::data(&contents) {
+        said.extend(contents);
+    }
+    Some(ToolCallMoved {
+        step_id: step_id.cloned(),
+        input,
+        output,
+        ..moved
+    })
+}
+
+/// The event that a draft stands for. Its data goes to `large` if it is kept beside the log.
 fn event_of(
     core: &Core,
     session_id: &SessionId,
-    run_id: Option<RunId>,
-    source: EventSource,
+    (run_id, source): (Option<RunId>, EventSource),
     draft: EventDraft,
-) -> Result<(NewEvent, Option<Large>, usize), Error> {
+    large: &mut Vec<Beside>,
+) -> NewEvent {
     let content = data::bytes(&draft.data);
-    if content.len() > MAX_DATA_BYTES {
-        return Err(limit("data of an event", content.len(), MAX_DATA_BYTES));
-    }
-    let size = content.len();
     let id = draft.id.unwrap_or_else(EventId::random);
-    let large = (content.len() > MAX_INLINE_BYTES).then(|| Large {
-        key: artifact::data_key(&id, &content),
+    let is_large = content.len() > MAX_INLINE_BYTES;
+    let key = is_large.then(|| artifact::data_key(&id, &content));
+    large.extend(key.clone().map(|key| Beside {
+        key,
         content,
+        content_type: "application/json",
         run_id: run_id.clone(),
-    });
-    let event = NewEvent {
+    }));
+    NewEvent {
         id,
         event_type: draft.event_type,
         session_id: session_id.clone(),
@@ -148,39 +181,13 @@ fn event_of(
         provider: draft.provider,
         correlation_id: draft.correlation_id,
         metadata: draft.metadata,
-        data: match large {
-            Some(_) => Value::Null,
-            None => draft.data,
+        data: match is_large {
+            true => Value::Null,
+            false => draft.data,
         },
-        data_ref: large.as_ref().map(|large| large.key.to_string()),
-    };
-    Ok((event, large, size))
-}
-
-/// Puts data into the artifact store where it is not yet; answers with the rows to be written.
-async fn keep(
-    core: &Core,
-    session_id: &SessionId,
-    large: Vec<Large>,
-) -> Result<Vec<Change>, Error> {
-    let mut rows = Vec::new();
-    for Large {
-        key,
-        content,
-        run_id,
-    } in large
-    {
-        let asked = key.to_string();
-        let known = core.parts.reader.read(move |store| store.artifact(&asked));
-        if known.await?.is_some() {
-            continue;
-        }
-        let meta = core.put(key, Box::new(Cursor::new(content))).await?;
-        let whose = (session_id, run_id.as_ref());
-        let record = artifact::record(&core.parts, whose, meta, "application/json");
-        rows.push(Change::RegisterArtifact(Box::new(record)));
+        data_ref: key.map(|key| key.to_string()),
+        reported: None,
     }
-    Ok(rows)
 }
 
 /// Fails unless all of these are runs of the session.

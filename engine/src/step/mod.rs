@@ -8,6 +8,7 @@ pub(crate) mod adapter_error;
 pub(crate) mod adapters;
 pub(crate) mod answering;
 pub(crate) mod artifact;
+pub(crate) mod beside;
 pub(crate) mod commit;
 pub(crate) mod context;
 pub(crate) mod emit;

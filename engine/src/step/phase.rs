@@ -429,6 +429,7 @@ impl Phase {
             snapshot_before: row.snapshot_before.clone(),
             run: RunContext {
                 within: Some(number),
+                step_id: Some(row.id.clone()),
                 ..self.context.clone()
             },
             asked: Arc::default(),

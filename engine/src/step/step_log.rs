@@ -43,10 +43,12 @@ mod going_back;
 mod questions;
 mod run_state;
 mod tasks;
+mod tool_calls;
 
 pub(crate) use going_back::Choices;
 use going_back::Ready;
 use questions::Waiting;
+pub(crate) use tool_calls::CallTold;
 
 /// How long between two tries at a database that somebody else has.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
@@ -724,19 +726,15 @@ impl StepLog {
         Ok(())
     }
 
-    /// Puts an event of the run into the log.
-    pub(crate) async fn tell(
-        &self,
-        event_type: EventType,
-        said: &impl Serialize,
-    ) -> Result<(), Error> {
-        self.commit(vec![self.event(event_type, said)]).await
-    }
-
     /// Writes events of the adapter into the log, all or none.
-    pub(crate) async fn emit(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+    /// `step_id`: the step in which it does.
+    pub(crate) async fn emit(
+        &self,
+        step_id: Option<&StepId>,
+        drafts: Vec<EventDraft>,
+    ) -> Result<Vec<Event>, Error> {
         self.store_pieces(Share::Settled).await;
-        self.write_events(drafts).await
+        self.write_events(step_id, drafts).await
     }
 
     /// Looks after a message that comes in pieces until it is at its end.
@@ -773,19 +771,23 @@ impl StepLog {
 
     /// Stores what has come of one message.
     pub(crate) async fn store_of(&self, pieces: &Pieces, share: Share) -> Result<(), Error> {
-        let write = |draft| self.write_events(vec![draft]);
+        let write = |draft| self.write_events(None, vec![draft]);
         pieces.store(self.secrets(), share, write).await
     }
 
     /// Writes events of the adapter into the log, all or none, and nothing before them.
-    pub(crate) async fn write_events(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+    async fn write_events(
+        &self,
+        step_id: Option<&StepId>,
+        drafts: Vec<EventDraft>,
+    ) -> Result<Vec<Event>, Error> {
         let Inner {
             core,
             session_id,
             hold,
             ..
         } = &*self.inner;
-        emit::emit(core, session_id, Some(hold), drafts).await
+        emit::emit(core, session_id, Some((hold, step_id)), drafts).await
     }
 
     /// The phases and steps on record, those that are under way with how long they were worked on

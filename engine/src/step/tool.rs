@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+use serde_json::Value;
 use stillframe_backends::{Snapshot, SnapshotId};
 use tracing::Instrument as _;
 
 use crate::error::Error;
-use crate::events::data::{Failed, ToolCall, ToolDone};
+use crate::events::data::{CallContents, Failed, ToolCall, ToolDone};
 use crate::events::event::{Event, EventSource, EventType};
 use crate::failure::Failure;
+use crate::records::tool_call::ToolCallStatus;
 use crate::step::adapter_error::AdapterError;
 use crate::step::context::RunContext;
+use crate::step::step_log::CallTold;
 use crate::step::tool_counters::ToolCounters;
 use crate::telemetry;
 use crate::workspace::finish;
@@ -41,6 +45,9 @@ pub struct ToolOptions {
     pub timeout: Option<Duration>,
     /// Whether the call is refused if the worktree differs from HEAD. Default: false.
     pub verify_clean: bool,
+    /// What is given to the tool, for the [record](crate::records::ToolCallRecord) of the call.
+    /// Default: null, nothing is recorded.
+    pub input: Value,
 }
 
 impl ToolOptions {
@@ -51,6 +58,7 @@ impl ToolOptions {
             read_only: READ_ONLY_TOOLS.map(str::to_owned).to_vec(),
             timeout: None,
             verify_clean: false,
+            input: Value::Null,
         }
     }
 
@@ -58,6 +66,7 @@ impl ToolOptions {
         read_only: Vec<String>,
         timeout: Duration,
         verify_clean: bool,
+        input: Value,
     }
 
     /// Whether the workspace is captured around the call.
@@ -172,6 +181,10 @@ impl RunContext {
     /// # }
     /// ```
     ///
+    /// The log has a [record](crate::records::ToolCallRecord) of the call, with
+    /// [`ToolOptions::input`] and without what the tool returned: see
+    /// [`RunContext::call_tool_recorded`].
+    ///
     /// # Errors
     ///
     /// [`ToolError::NotCalled`]: `InvalidOptions` for an empty name, or a worktree that is not
@@ -181,6 +194,28 @@ impl RunContext {
         options: ToolOptions,
         call: impl Future<Output = Result<T, AdapterError>>,
     ) -> Result<ToolOutcome<T>, ToolError> {
+        self.call(options, call, |_| Value::Null).await
+    }
+
+    /// As [`RunContext::call_tool`], and the record of the call has what the tool returned, as JSON.
+    /// From 1,024 bytes on that is an artifact, of which the record has the key, the beginning and
+    /// the size. [Secret values](crate::secrets) are taken out of it.
+    pub async fn call_tool_recorded<T: Serialize>(
+        &self,
+        options: ToolOptions,
+        call: impl Future<Output = Result<T, AdapterError>>,
+    ) -> Result<ToolOutcome<T>, ToolError> {
+        // What is no JSON has no place in a record.
+        let output = |value: &T| serde_json::to_value(value).unwrap_or_default();
+        self.call(options, call, output).await
+    }
+
+    async fn call<T>(
+        &self,
+        options: ToolOptions,
+        call: impl Future<Output = Result<T, AdapterError>>,
+        output: impl FnOnce(&T) -> Value,
+    ) -> Result<ToolOutcome<T>, ToolError> {
         self.count(|counters| {
             counters.total += 1;
             *counters.by_tool.entry(options.name.clone()).or_default() += 1;
@@ -188,7 +223,7 @@ impl RunContext {
         let began = Instant::now();
         let called = async {
             let called = match self.steps.note_work(self.within).await {
-                Ok(()) => self.called(&options, call).await,
+                Ok(()) => self.called(&options, call, output).await,
                 Err(source) => Err(ToolError::NotCalled {
                     name: options.name.clone(),
                     source,
@@ -221,6 +256,7 @@ impl RunContext {
         &self,
         options: &ToolOptions,
         call: impl Future<Output = Result<T, AdapterError>>,
+        output: impl FnOnce(&T) -> Value,
     ) -> Result<ToolOutcome<T>, ToolError> {
         let begun = self.begin_call(options).await;
         let (before, mut said) = begun.map_err(|source| ToolError::NotCalled {
@@ -242,19 +278,28 @@ impl RunContext {
                     snapshot_after: outcome.snapshot_after.clone(),
                     warning: outcome.warning.as_ref().map(|w| w.message.clone()),
                 });
+                let output = output(&outcome.value);
+                let has_output = !output.is_null();
                 // The tool has done its work, even if that cannot be recorded.
-                let _ = self.steps.tell(EventType::TOOL_CALL_COMPLETED, &said).await;
+                let told = self.tell_end(&mut said, output, None).await;
+                if let Err(e) = told
+                    && has_output
+                    && self.tell_end(&mut said, Value::Null, None).await.is_ok()
+                {
+                    tracing::warn!(tool = %options.name, error = %e.chain(), "what a tool returned is not recorded");
+                }
                 Ok(outcome)
             }
             Err(error) => {
-                said.failed = Some(Failed::from(&error.failure));
+                let failure = error.failure.clone();
+                said.failed = Some(Failed::from(&failure));
                 let name = options.name.clone();
                 let failed = self.take_back(name, Box::new(error), before, after).await;
                 if let ToolError::NotRolledBack { rollback, .. } = &failed {
                     said.rollback = Some(Failure::from(rollback).message);
                 }
                 // The tool's failure is the one to tell.
-                let _ = self.steps.tell(EventType::TOOL_CALL_FAILED, &said).await;
+                let _ = self.tell_end(&mut said, Value::Null, Some(&failure)).await;
                 Err(failed)
             }
         }
@@ -274,6 +319,7 @@ impl RunContext {
         let mut said = ToolCall {
             call_id: uuid::Uuid::new_v4().simple().to_string(),
             tool_name: options.name.clone(),
+            contents: CallContents::default(),
             snapshot_before: None,
             done: None,
             failed: None,
@@ -292,9 +338,38 @@ impl RunContext {
             self.count(|counters| counters.snapshots += 1);
             said.snapshot_before = Some(before.id.clone());
         }
-        let told = self.steps.tell(EventType::TOOL_CALL_STARTED, &said);
-        told.await?;
+        let told = CallTold {
+            step_id: self.step_id.as_ref(),
+            status: ToolCallStatus::Running,
+            input: options.input.clone(),
+            output: Value::Null,
+            error: None,
+        };
+        self.steps
+            .tell_call(EventType::TOOL_CALL_STARTED, &mut said, told)
+            .await?;
         Ok((before, said))
+    }
+
+    /// Tells that a call has ended; `error`: why it failed.
+    async fn tell_end(
+        &self,
+        said: &mut ToolCall,
+        output: Value,
+        error: Option<&Failure>,
+    ) -> Result<(), Error> {
+        let (event_type, status) = match error {
+            None => (EventType::TOOL_CALL_COMPLETED, ToolCallStatus::Completed),
+            Some(_) => (EventType::TOOL_CALL_FAILED, ToolCallStatus::Failed),
+        };
+        let told = CallTold {
+            step_id: self.step_id.as_ref(),
+            status,
+            input: Value::Null,
+            output,
+            error,
+        };
+        self.steps.tell_call(event_type, said, told).await
     }
 
     /// Takes back what a call that failed did, if there is a snapshot before it. Says what became

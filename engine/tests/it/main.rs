@@ -27,6 +27,7 @@ mod secrets;
 mod sessions;
 mod steps;
 mod telemetry;
+mod tool_calls;
 mod tools;
 mod transcript;
 mod upkeep;

@@ -85,6 +85,10 @@ async fn says_secrets(
     context.set_state("account", value, trigger).await?;
     let kept = context.state("account").await?.unwrap();
     assert_eq!(kept["token"], "[redacted:github_token]");
+    let options = ToolOptions::new("Read").input(json!({ "token": said[19] }));
+    let output = format!("{}{}", said[20], "x".repeat(2_000));
+    let called = context.call_tool_recorded(options, async { Ok(output) });
+    called.await.unwrap();
     Err(AdapterError::failed(format!("gave up {}", said[12])))
 }
 
@@ -92,7 +96,7 @@ async fn says_secrets(
 async fn a_secret_in_whatever_a_host_or_an_adapter_says_is_in_no_byte_of_the_log() {
     let host = Host::new();
     let (engine, session) = host.session().await;
-    let values: Vec<String> = (0..20).map(secret).collect();
+    let values: Vec<String> = (0..21).map(secret).collect();
     let said = values.clone();
     let work = Work(move |context: RunContext| says_secrets(context, said.clone()));
     let options = RunOptions::new(format!("log in with {}", values[13]))

@@ -10,6 +10,7 @@ use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::records::run_state::{NewValue, StateTransition, StateValue};
 use crate::records::task::TaskRow;
+use crate::records::tool_call::{Content, ToolCallMoved, ToolCallRow, ToolCallStatus};
 
 fn question(step_id: Option<StepId>, nth: u32) -> QuestionRow {
     let question = Question::new("odd\n \"question\"?")
@@ -315,5 +316,82 @@ pub(crate) fn a_value_of_a_run_changes_with_its_transition_or_not_at_all(state: 
     assert_eq!(store.state_transitions(&a).unwrap(), all);
     assert_eq!(store.state_values(&b).unwrap(), []);
     assert_eq!(store.state_transitions(&b).unwrap(), []);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run(
+    state: &impl TestState,
+) {
+    let (mut store, session) = started(state, "s");
+    let begun = step("a", RunStatus::Pending, RunStatus::Running, 3);
+    store.commit(&[run(&session, "a"), begun]).unwrap();
+    let content = |value: Option<Value>, artifact: Option<&str>| Content {
+        value,
+        artifact: artifact.map(str::to_owned),
+        summary: artifact.map(|_| "odd\n \"beginning\"".to_owned()),
+        size_bytes: 7,
+    };
+    let call = |id: &str, status: ToolCallStatus| ToolCallMoved {
+        call_id: id.to_owned(),
+        step_id: None,
+        tool_name: None,
+        status,
+        input: None,
+        output: None,
+        error: None,
+    };
+    let run_id: RunId = "a".parse().unwrap();
+    let told = |second: i64, moved: &ToolCallMoved| {
+        Change::Append(NewEvent {
+            run_id: Some("a".parse().unwrap()),
+            reported: Some(Box::new(moved.clone())),
+            ..note(&session, second, json!({}))
+        })
+    };
+    let first = ToolCallMoved {
+        step_id: Some(StepId::random()),
+        tool_name: Some("Edit".to_owned()),
+        input: Some(content(Some(json!({ "a": [1] })), None)),
+        ..call("1", ToolCallStatus::Running)
+    };
+    let failed = ToolCallMoved {
+        output: Some(content(None, Some("key"))),
+        error: Some(Failure::of_work("no luck")),
+        ..call("1", ToolCallStatus::Failed)
+    };
+    let open = call("2", ToolCallStatus::Running);
+    let begin = told(5, &first);
+    store.commit(&[begin.clone(), told(6, &failed)]).unwrap();
+    // It is there already, so it says nothing more.
+    store.commit(&[begin, told(7, &open)]).unwrap();
+    let row = |known: ToolCallMoved, started_at: Option<i64>, ended_at: Option<i64>| ToolCallRow {
+        run_id: run_id.clone(),
+        source: EventSource::Engine,
+        known,
+        started_at: started_at.map(at),
+        ended_at: ended_at.map(at),
+    };
+    let ended_as = ToolCallMoved {
+        status: failed.status,
+        output: failed.output,
+        error: failed.error,
+        ..first
+    };
+    let rows = [row(ended_as, Some(5), Some(6)), row(open, Some(7), None)];
+    assert_eq!(store.tool_calls(&run_id).unwrap(), rows);
+    // An adapter changes no call of the engine's.
+    let of_adapter = Change::Append(NewEvent {
+        run_id: Some(run_id.clone()),
+        source: EventSource::Adapter,
+        reported: Some(Box::new(call("1", ToolCallStatus::Completed))),
+        ..note(&session, 8, json!({}))
+    });
+    store.commit(&[of_adapter]).unwrap();
+    assert_eq!(store.tool_calls(&run_id).unwrap(), rows);
+    store.commit(&[ended("a", RunEnding::default())]).unwrap();
+    let calls = state.open().tool_calls(&run_id).unwrap();
+    assert_eq!(calls[0], rows[0]);
+    assert_eq!(calls[1].known.status, ToolCallStatus::Interrupted);
+    assert!(calls[1].ended_at.is_some());
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }

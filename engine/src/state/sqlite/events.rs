@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, Row, params};
 
+use super::tool_calls::move_call;
 use super::values::{all_of, id, json, nanoseconds, parse, time, word};
 use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventSource, EventType};
 use crate::events::query::EventQuery;
@@ -91,6 +92,9 @@ impl Appended {
         if !insert(connection, event, sequence, position)? {
             self.events.push(stored(connection, event)?);
             return Ok(());
+        }
+        if let (Some(run_id), Some(moved)) = (&event.run_id, &event.reported) {
+            move_call(connection, run_id, event.source, event.at, moved)?;
         }
         let at = nanoseconds(event.at);
         for (place, last, name) in [

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::leases::insert_lease;
 use super::lost::lost;
 use super::queue_state;
+use super::tool_calls;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;
@@ -70,7 +71,7 @@ pub(super) fn move_run(
     at: Timestamp,
     ending: Option<&RunEnding>,
 ) -> Result<(), StateError> {
-    let at = nanoseconds(at);
+    let (moved_at, at) = (at, nanoseconds(at));
     let moved = transaction.execute(
         "UPDATE runs SET status = ?1, version = version + 1,
              started_at = coalesce(started_at, ?2), ended_at = ?3,
@@ -91,6 +92,7 @@ pub(super) fn move_run(
     if moved == 0 {
         return Err(lost(transaction, "runs", "run", id.as_str(), from.as_str()));
     }
+    tool_calls::run_moved(transaction, id, to, moved_at)?;
     queue_state::moved(transaction, id, to)
 }
 
