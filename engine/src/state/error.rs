@@ -66,6 +66,13 @@ pub(crate) enum StateError {
     Sqlite(#[from] rusqlite::Error),
 }
 
+impl From<rusqlite::types::FromSqlError> for StateError {
+    /// A value of another type than the column has.
+    fn from(source: rusqlite::types::FromSqlError) -> Self {
+        Self::Sqlite(source.into())
+    }
+}
+
 impl StateError {
     /// What a caller can do about it.
     pub(crate) fn kind(&self) -> ErrorKind {

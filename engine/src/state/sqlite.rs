@@ -481,7 +481,7 @@ impl StateStore for SqliteStore {
     fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StateError> {
         let before_all = self.last_before(query)?;
         let after = query.after_position.unwrap_or(0);
-        self.all(
+        self.all_checked(
             &select_events(query),
             params![
                 count(after.max(before_all)),
@@ -884,11 +884,23 @@ impl SqliteStore {
         params: impl rusqlite::Params,
         read: fn(&Row<'_>) -> Result<T, StateError>,
     ) -> Result<Vec<T>, StateError> {
+        self.all_checked(sql, params, |row| {
+            row_sum::check(row)?;
+            read(row)
+        })
+    }
+
+    /// As [`SqliteStore::all`], where `read` checks the sum of the row.
+    fn all_checked<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: impl Fn(&Row<'_>) -> Result<T, StateError>,
+    ) -> Result<Vec<T>, StateError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params)?;
         let mut all = Vec::new();
         while let Some(row) = rows.next()? {
-            row_sum::check(row)?;
             all.push(read(row)?);
         }
         Ok(all)

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use rusqlite::types::{FromSql as _, ValueRef};
 use rusqlite::{Connection, Row, params};
 
 use super::tool_calls::move_call;
-use super::values::{all_of, id, json, nanoseconds, parse, time, word};
+use super::values::{all_of, id_of, json, nanoseconds, parse, time, word};
 use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventSource, EventType};
 use crate::events::query::EventQuery;
 use crate::id::{EventId, RunId, SessionId};
@@ -222,7 +223,6 @@ pub(super) fn find_event(
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    row_sum::check(row)?;
     read_event(row).map(Some)
 }
 
@@ -245,11 +245,10 @@ pub(super) const SELECT_NEXT_EVENT_TIME: &str = concat!(
     " FROM event_times WHERE session_id = ?1 AND latest > ?2 ORDER BY latest LIMIT 1"
 );
 
+/// The columns that are in a row's sum, in its order, and the sum.
 pub(super) const SELECT_EVENT: &str = concat!(
-    "SELECT position, id, type, timestamp, session_id, run_id, sequence, schema_version, data,",
-    " source, provider, correlation_id, metadata, data_ref, ",
-    damaged!(events),
-    " FROM events"
+    "SELECT position, id, session_id, sequence, run_id, type, timestamp, schema_version, data,",
+    " source, provider, correlation_id, metadata, data_ref, row_sum FROM events"
 );
 
 /// The statement for a query. In a session the order of the sequence is that of writing, and leads
@@ -293,31 +292,57 @@ pub(super) fn types_of(query: &EventQuery) -> Option<String> {
     }
 }
 
+/// The event of a row of [`SELECT_EVENT`], if that matches its sum.
 pub(super) fn read_event(row: &Row<'_>) -> Result<Event, StateError> {
-    let event_type = EventType::new(row.get::<_, String>(2)?);
-    let source = match row.get::<_, Option<String>>(9)? {
-        Some(text) => word(text, EventSource::of)?,
-        // Adapters could write what was not the engine's then, which hosts may write too now.
+    let mut columns = [ValueRef::Null; 15];
+    for (at, column) in columns.iter_mut().enumerate() {
+        *column = row.get_ref(at)?;
+    }
+    let [columns @ .., sum] = &columns;
+    row_sum::check_columns("events", "event", columns, *sum)?;
+    let [
+        position,
+        event_id,
+        session_id,
+        sequence,
+        run_id,
+        event_type,
+        timestamp,
+        schema_version,
+        data,
+        source,
+        provider,
+        correlation_id,
+        metadata,
+        data_ref,
+    ] = columns;
+    let event_type = EventType::new(event_type.as_str()?);
+    let source = match source.as_str_or_null()? {
+        Some(text) => word(text.to_owned(), EventSource::of)?,
+        // A row of a version without sources. Only adapters could write what is not the engine's.
         None if event_type.may_be_written_by(EventSource::Host) => EventSource::Adapter,
         None => EventSource::Engine,
     };
+    let text = |column: &ValueRef<'_>| -> Result<Option<String>, StateError> {
+        Ok(column.as_str_or_null()?.map(str::to_owned))
+    };
     Ok(Event {
-        id: id(row.get(1)?)?,
-        position: row.get::<_, i64>(0)?.unsigned_abs(),
+        id: id_of(event_id.as_str()?)?,
+        position: position.as_i64()?.unsigned_abs(),
         event_type,
-        timestamp: time(row.get(3)?)?,
-        session_id: id(row.get(4)?)?,
-        run_id: row.get::<_, Option<String>>(5)?.map(id).transpose()?,
-        sequence: row.get::<_, i64>(6)?.unsigned_abs(),
-        schema_version: row.get(7)?,
+        timestamp: time(timestamp.as_i64()?)?,
+        session_id: id_of(session_id.as_str()?)?,
+        run_id: run_id.as_str_or_null()?.map(id_of).transpose()?,
+        sequence: sequence.as_i64()?.unsigned_abs(),
+        schema_version: u32::column_result(*schema_version)?,
         source,
-        provider: row.get(10)?,
-        correlation_id: row.get(11)?,
-        metadata: match row.get::<_, Option<String>>(12)? {
-            Some(text) => parse(&text)?,
+        provider: text(provider)?,
+        correlation_id: text(correlation_id)?,
+        metadata: match metadata.as_str_or_null()? {
+            Some(text) => parse(text)?,
             None => serde_json::Map::new(),
         },
-        data: parse(&row.get::<_, String>(8)?)?,
-        data_ref: row.get(13)?,
+        data: parse(data.as_str()?)?,
+        data_ref: text(data_ref)?,
     })
 }

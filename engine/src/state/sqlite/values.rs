@@ -53,6 +53,13 @@ pub(super) fn id<T: std::str::FromStr>(text: String) -> Result<T, StateError>
 where
     T::Err: std::fmt::Display,
 {
+    id_of(&text)
+}
+
+pub(super) fn id_of<T: std::str::FromStr>(text: &str) -> Result<T, StateError>
+where
+    T::Err: std::fmt::Display,
+{
     text.parse().map_err(|e: T::Err| StateError::Corrupt {
         detail: format!("a row has a bad id: {e}"),
     })
