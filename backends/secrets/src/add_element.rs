@@ -45,6 +45,39 @@ pub(crate) fn clear_text_passwords(bytes: &[u8], at: usize) -> Vec<Range<usize>>
     values
 }
 
+/// Where the first element begins that may go on after the end of the text. A `>` within quotes
+/// ends none, and neither does a `<`, which a value may have.
+pub(crate) fn left_open(bytes: &[u8]) -> Option<usize> {
+    let mut rest = 0;
+    while let Some(found) = bytes[rest..].iter().position(|byte| *byte == b'<') {
+        let at = rest + found;
+        rest = at + 1;
+        let (name, after) = bytes[at..].split_at(4.min(bytes.len() - at));
+        // One whose name is longer is another element.
+        if name.eq_ignore_ascii_case(b"<add") && after.first().is_none_or(u8::is_ascii_whitespace) {
+            match end_of_tag(after) {
+                Some(end) => rest = at + name.len() + end,
+                None => return Some(at),
+            }
+        }
+    }
+    None
+}
+
+/// Where the first `>` is that no quotes are around.
+fn end_of_tag(bytes: &[u8]) -> Option<usize> {
+    let mut quote = None;
+    bytes.iter().position(|byte| {
+        match (quote, *byte) {
+            (None, b'"' | b'\'') => quote = Some(*byte),
+            (Some(open), byte) if open == byte => quote = None,
+            (None, b'>') => return true,
+            _ => {}
+        }
+        false
+    })
+}
+
 /// The place after a quote at `at`, and after the backslashes that escape it.
 pub(crate) fn after_quote(bytes: &[u8], at: usize) -> Option<usize> {
     let quote = run(bytes, at, |byte| byte == b'\\');

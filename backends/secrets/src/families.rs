@@ -52,8 +52,7 @@ pub(crate) fn may_begin_at_end(tail: &[u8]) -> bool {
 /// Where something begins at the end of `text` that white space does not end: an element, or a key
 /// with its value to come.
 pub(crate) fn left_open(text: &str) -> Option<usize> {
-    let lower = text.to_ascii_lowercase();
-    let element = lower.rfind("<add").filter(|at| !lower[*at..].contains('>'));
+    let element = add_element::left_open(text.as_bytes());
     let key = text.rfind("_authToken").filter(|at| {
         let after = &text[at + NPM_KEY.len()..];
         let value = after.trim_start_matches([' ', '\t', '=', '\\', '"', '\'']);
