@@ -60,6 +60,7 @@ mod retention;
 mod rollback;
 mod run;
 mod safety_refs;
+mod schemas;
 mod secrets;
 mod shapes;
 mod show_file;

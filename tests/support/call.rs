@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
+use crate::schema::Schemas;
 use crate::terminal::Terminal;
 
 /// A call that has not begun. Its environment holds only what is set here.
@@ -38,6 +39,7 @@ pub struct Running {
     stderr: Stream,
     deadline: Instant,
     what: String,
+    typed: Option<Vec<OsString>>,
 }
 
 /// What came of a call.
@@ -52,6 +54,8 @@ pub struct Output {
     /// How long it took.
     pub took: Duration,
     what: String,
+    /// The arguments of the program under test, if it was called.
+    typed: Option<Vec<OsString>>,
 }
 
 struct Stream {
@@ -172,10 +176,22 @@ impl Call {
         what
     }
 
+    /// The arguments of the program under test, if this calls it, be it through another program.
+    fn typed(&self) -> Option<Vec<OsString>> {
+        let is_it = |word: &OsStr| Path::new(word).file_name() == Some("stillframe".as_ref());
+        match is_it(self.program.as_os_str()) {
+            true => Some(self.args.clone()),
+            false => {
+                let at = self.args.iter().position(|word| is_it(word))?;
+                Some(self.args[at + 1..].to_vec())
+            }
+        }
+    }
+
     /// Starts it.
     #[track_caller]
     pub fn start(self) -> Running {
-        let what = self.what();
+        let (what, typed) = (self.what(), self.typed());
         let mut child = self
             .command()
             .stdin(Stdio::piped())
@@ -205,6 +221,7 @@ impl Call {
             stderr,
             deadline: Instant::now() + self.deadline,
             what,
+            typed,
         }
     }
 }
@@ -297,6 +314,7 @@ impl Running {
             stderr: self.stderr.so_far(),
             took: begin.elapsed(),
             what: std::mem::take(&mut self.what),
+            typed: self.typed.take(),
         }
     }
 }
@@ -322,6 +340,7 @@ impl Output {
             stderr,
             took,
             what,
+            typed: None,
         }
     }
 
@@ -338,23 +357,47 @@ impl Output {
         self
     }
 
-    /// The one JSON document on standard output.
+    /// The one JSON document on standard output, which is as the schemas of its command say.
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.stdout)
-            .unwrap_or_else(|e| panic!("standard output is not one JSON document ({e}): {self}"))
+        let document = serde_json::from_slice(&self.stdout)
+            .unwrap_or_else(|e| panic!("standard output is not one JSON document ({e}): {self}"));
+        let _ = self.check(&document);
+        document
     }
 
-    /// The JSON documents on standard output, one for each line.
+    /// The JSON documents on standard output, one for each line, which are as the schemas of their
+    /// command say.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<Value> {
         self.stdout_text()
             .lines()
             .map(|line| {
-                serde_json::from_str(line)
-                    .unwrap_or_else(|e| panic!("not a JSON document ({e}): {line:?} of {self}"))
+                let document = serde_json::from_str(line)
+                    .unwrap_or_else(|e| panic!("not a JSON document ({e}): {line:?} of {self}"));
+                let _ = self.check(&document);
+                document
             })
             .collect()
+    }
+
+    /// The files of `docs/schema` that have the documents on standard output.
+    #[track_caller]
+    pub fn schemas(&self) -> Vec<&'static str> {
+        let documents = serde_json::Deserializer::from_slice(&self.stdout).into_iter();
+        let documents = documents.map(|document| document.expect("it is JSON"));
+        documents
+            .filter_map(|document| self.check(&document))
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(&self, document: &Value) -> Option<&'static str> {
+        let typed = self.typed.as_ref()?;
+        match Schemas::get().check_printed(typed, document) {
+            Ok(file) => file,
+            Err(why) => panic!("docs/schema has another document:\n{why}\n{self}"),
+        }
     }
 
     /// Asserts exit code 1 and, on standard output, a JSON document that says so: an error of this

@@ -35,6 +35,7 @@ pub mod json;
 mod must_run;
 pub mod mutate;
 pub mod oracle;
+pub mod schema;
 pub mod shapes;
 mod terminal;
 pub mod torture;
