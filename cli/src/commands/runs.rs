@@ -7,7 +7,8 @@ use stillframe::backends::{Displaced, RefChange};
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::{RunQuery, SnapshotQuery};
 use stillframe::records::{
-    PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue, ToolCallRecord, ToolCallStatus,
+    PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue, TokenTotals, ToolCallRecord,
+    ToolCallStatus,
 };
 use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
@@ -526,6 +527,11 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
             rows.push((name, output::printable(text)));
         }
     }
+    let tokens = run.total_tokens;
+    if tokens != TokenTotals::default() {
+        let (input, output) = (tokens.input_tokens, tokens.output_tokens);
+        rows.push(("tokens", format!("{input} given, {output} answered")));
+    }
     rows.extend(tools(&export.tool_calls).map(|said| ("tools", said)));
     let rows: Vec<Vec<String>> = rows
         .into_iter()
@@ -759,9 +765,15 @@ mod tests {
             call("3", "interrupted"),
             call("4", "failed")
         ]);
+        export.run.total_tokens = serde_json::from_value(json!({
+            "input_tokens": 1200, "output_tokens": 310,
+        }))
+        .expect("tokens");
         export.tool_calls = serde_json::from_value(calls).expect("calls of tools");
         let text = description(&export, &[]);
         let line = "tools      4 calls, 2 failed, 1 interrupted\n";
+        assert!(text.contains(line), "{text}");
+        let line = "tokens     1200 given, 310 answered\n";
         assert!(text.contains(line), "{text}");
     }
 

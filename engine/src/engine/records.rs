@@ -399,7 +399,8 @@ fn recorded(store: &dyn StateStore, rows: Vec<RunRow>) -> Result<Vec<RunRecord>,
         let place = places
             .as_ref()
             .and_then(|places| places.get(&row.id).copied());
-        let mut record = RunRecord::from(row);
+        let totals = store.run_totals(&row.id)?.unwrap_or_default();
+        let mut record = RunRecord::of(row, totals);
         record.queue = queued.map(|row| row.record(place));
         records.push(record);
     }

@@ -258,7 +258,8 @@ event_types! { MEANINGS_IN_COMMON:
     MESSAGE_STREAMED = "message_streamed";
     /// An agent ended its turn. Data is the writer's.
     TURN_COMPLETED = "turn_completed";
-    /// What was used has changed. Data is the writer's, such as `input_tokens`, `output_tokens`.
+    /// This was used since the last report. Data is the writer's; `input_tokens` and `output_tokens`
+    /// are added to [the totals of the run](crate::records::RunRecord::total_tokens).
     TOKEN_USAGE_UPDATED = "token_usage_updated";
     /// An error that occurred is overcome. Data: `kind`, `message`.
     ERROR_RECOVERED = "error_recovered";

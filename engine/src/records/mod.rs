@@ -18,6 +18,7 @@ pub(crate) mod run_document;
 pub(crate) mod run_record;
 pub(crate) mod run_row;
 pub(crate) mod run_state;
+pub(crate) mod run_totals;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod step;
@@ -43,6 +44,7 @@ pub use restore_document::{
 };
 pub use run_record::{LeaseRecord, RunExport, RunRecord};
 pub use run_state::{StateTransition, StateValue};
+pub use run_totals::TokenTotals;
 pub use session::{SessionRecord, SessionStatus};
 pub use step::StepStatus;
 pub use step_record::{PhaseRecord, StepRecord};

@@ -15,6 +15,7 @@ use crate::records::queue::QueueRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
+use crate::records::run_totals::{RunTotals, TokenTotals};
 use crate::records::step_record::PhaseRecord;
 use crate::records::tool_call::ToolCallRecord;
 
@@ -51,6 +52,15 @@ pub struct RunRecord {
     /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a
     /// workspace.
     pub workspace: serde_json::Value,
+    /// How many calls of tools it has on record.
+    #[serde(default)]
+    pub total_tool_calls: u64,
+    /// The tokens that it has used, as far as events of its adapter and of the host told it.
+    #[serde(default)]
+    pub total_tokens: TokenTotals,
+    /// How many phases were begun in it; each iteration of one counts.
+    #[serde(default)]
+    pub total_iterations: u64,
     /// What the queue has of it; `None`: it was not submitted. In JSON only if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueRecord>,
@@ -120,8 +130,9 @@ impl From<Lease> for LeaseRecord {
     }
 }
 
-impl From<RunRow> for RunRecord {
-    fn from(row: RunRow) -> Self {
+impl RunRecord {
+    /// The record of a run that amounts to this.
+    pub(crate) fn of(row: RunRow, totals: RunTotals) -> Self {
         Self {
             id: row.id,
             session_id: row.session_id,
@@ -139,6 +150,9 @@ impl From<RunRow> for RunRecord {
             options: row.options,
             output: row.output,
             workspace: row.summary,
+            total_tool_calls: totals.tool_calls,
+            total_tokens: totals.tokens,
+            total_iterations: totals.iterations,
             queue: None,
         }
     }

@@ -20,6 +20,7 @@ use crate::records::restore_document::{RestoreDocument, RestoreRow};
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::run_state::NewValue;
+use crate::records::run_totals::TokensUsed;
 use crate::records::session::SessionStatus;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseRow, StepRow, StepStatus};
@@ -241,7 +242,16 @@ pub(crate) struct NewEvent {
     pub(crate) data_ref: Option<String>,
     /// What it says of its run that the run's records have too. It is written with the event, and
     /// not again if the event is there already.
-    pub(crate) reported: Option<Box<ToolCallMoved>>,
+    pub(crate) reported: Option<Box<Reported>>,
+}
+
+/// What an event says of its run that the run's records have too.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reported {
+    /// A call of a tool began, or ended.
+    Call(ToolCallMoved),
+    /// Tokens were used.
+    Tokens(TokensUsed),
 }
 
 impl NewEvent {

@@ -15,7 +15,7 @@ use crate::records::restore_document::RestorePurpose;
 use crate::records::run_row::{NewRun, RunEnding, RunWorkspace};
 use crate::records::session::SessionStatus;
 use crate::records::step::{StepEnding, StepEvent, StepStatus};
-use crate::state::change::NewEvent;
+use crate::state::change::{NewEvent, Reported};
 use crate::state::new_session;
 
 /// Declares a module with one test for each promise, all over states that `$new` makes.
@@ -61,6 +61,7 @@ macro_rules! state_store_contract {
             a_task_is_one_row_that_another_attempt_takes_over
             a_value_of_a_run_changes_with_its_transition_or_not_at_all
             a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run
+            tokens_are_added_up_once_for_each_event
             nothing_is_found_where_there_is_nothing
         }
     };

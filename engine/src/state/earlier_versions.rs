@@ -23,6 +23,7 @@ use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionStatus;
 use crate::records::run::RunStatus;
 use crate::records::run_record::RunExport;
+use crate::records::run_totals::TokenTotals;
 use crate::records::step::StepStatus;
 use crate::step::adapter::Adapter;
 use crate::step::adapter_error::AdapterError;
@@ -41,6 +42,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0009.sql"),
     include_str!("fixtures/0010.sql"),
     include_str!("fixtures/0011.sql"),
+    include_str!("fixtures/0012.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -312,6 +314,12 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
             if version >= 4 {
                 let kept = engine.export_run("run_interrupted").await.unwrap();
                 assert_eq!(kept.run.status, RunStatus::Interrupted);
+                let begun = kept
+                    .phases
+                    .iter()
+                    .filter(|of| of.status != StepStatus::Skipped);
+                assert_eq!(kept.run.total_iterations, begun.count() as u64);
+                assert!(kept.run.total_iterations > 0);
                 let steps = |export: &RunExport| -> Vec<StepStatus> {
                     let phases = export.phases.iter();
                     phases
@@ -355,7 +363,17 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 _ => assert_eq!(values, [("page", serde_json::json!({ "n": 7 }))]),
             }
             assert_eq!(completed.state_transitions.len(), values.len());
-            assert_eq!(completed.tool_calls, []);
+            let calls = completed
+                .tool_calls
+                .iter()
+                .map(|of| (&*of.call_id, of.output_size_bytes));
+            let calls: Vec<_> = calls.collect();
+            match version {
+                ..12 => assert_eq!(calls, []),
+                _ => assert_eq!(calls, [("1f", Some(4_000))]),
+            }
+            assert_eq!(completed.run.total_tool_calls, calls.len() as u64);
+            assert_eq!(completed.run.total_tokens, TokenTotals::default());
             let queued = completed.run.queue.map(|queue| queue.adapter);
             assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 

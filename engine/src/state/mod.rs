@@ -43,6 +43,7 @@ use crate::records::restore_document::RestoreRow;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
+use crate::records::run_totals::RunTotals;
 use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
@@ -164,6 +165,9 @@ pub(crate) trait StateStore: Send {
 
     /// A commit, by kind of repository and full id; `None`: not recorded.
     fn commit_record(&self, vcs: &str, commit: &str) -> Result<Option<CommitRecord>, StateError>;
+
+    /// What a run amounts to; `None`: unknown.
+    fn run_totals(&self, run_id: &RunId) -> Result<Option<RunTotals>, StateError>;
 
     /// The calls of tools in a run, in the order in which they were first told.
     fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError>;

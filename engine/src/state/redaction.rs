@@ -12,7 +12,7 @@ use crate::events::event::EventSource;
 use crate::failure::Failure;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_row::RunEnding;
-use crate::state::change::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent, Reported};
 
 /// The keys of an event of the engine's under which it repeats what others said.
 const REPEATED: [&str; 7] = [
@@ -88,7 +88,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
 /// An event of a host or an adapter was redacted before its data was measured, and so was what a
 /// tool was given and returned.
 fn append(rules: &SecretRules, event: &mut NewEvent) {
-    if let Some(call) = &mut event.reported {
+    if let Some(Reported::Call(call)) = event.reported.as_deref_mut() {
         failure(rules, &mut call.error);
         for content in [&mut call.input, &mut call.output].into_iter().flatten() {
             content

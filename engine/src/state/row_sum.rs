@@ -153,6 +153,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'call of a tool' END AS damaged"
         )
     };
+    (token_totals) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('token_totals', ",
+            "run_id, input_tokens, output_tokens",
+            ") THEN NULL ELSE 'tokens of run' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -171,7 +178,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 22] = [
+const TABLES: [(&str, &str, &str); 23] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -192,6 +199,7 @@ const TABLES: [(&str, &str, &str); 22] = [
     ("state_values", "key", damaged!(state_values)),
     ("state_transitions", "position", damaged!(state_transitions)),
     ("tool_calls", "call_id", damaged!(tool_calls)),
+    ("token_totals", "run_id", damaged!(token_totals)),
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
 ];
@@ -350,6 +358,7 @@ mod tests {
                  INSERT INTO queue VALUES (1, 'r', 's', 'agent', '{}', 'batch', 'w', 'over', NULL);
                  INSERT INTO state_values VALUES ('r', 'k', '1', 5, NULL);
                  INSERT INTO state_transitions VALUES (1, 'r', 'k', '0', '1', 'c', 5, NULL);
+                 INSERT INTO token_totals VALUES ('r', 1, 2, NULL);
                  INSERT INTO tool_calls VALUES (1, 'r', 'c', 'i', 'engine', 'Edit', 'failed', '1', 'k', 's', 1, '2', 'l', 't',
                      1, '{}', 5, 6, NULL);",
             )

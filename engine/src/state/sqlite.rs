@@ -16,6 +16,7 @@ mod queue;
 mod queue_state;
 mod restores;
 mod run_state;
+mod run_totals;
 mod runs;
 mod sessions;
 mod snapshots;
@@ -43,6 +44,7 @@ use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
+use crate::records::run_totals::RunTotals;
 use crate::records::session::SessionRow;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
@@ -70,6 +72,7 @@ use restores::{SELECT_RESTORE, read_restore};
 use run_state::{
     SELECT_STATE_TRANSITION, SELECT_STATE_VALUE, read_state_transition, read_state_value,
 };
+use run_totals::{SELECT_TOTALS, read_totals};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_SESSION, read_session};
 use snapshots::{
@@ -444,6 +447,10 @@ impl StateStore for SqliteStore {
             params![vcs, commit],
             read_commit,
         )
+    }
+
+    fn run_totals(&self, run_id: &RunId) -> Result<Option<RunTotals>, StateError> {
+        self.one(SELECT_TOTALS, params![run_id.as_str()], read_totals)
     }
 
     fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError> {

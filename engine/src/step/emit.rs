@@ -10,8 +10,9 @@ use crate::events::data;
 use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventSource};
 use crate::id::{EventId, RunId, SessionId, StepId};
+use crate::records::run_totals::TokensUsed;
 use crate::records::tool_call::{self, ToolCallMoved};
-use crate::state::change::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent, Reported};
 use crate::state::hold::Hold;
 use crate::step::artifact;
 use crate::step::beside::{self, Beside};
@@ -90,7 +91,7 @@ pub(crate) async fn emit(
         if bytes > MAX_BATCH_BYTES {
             return Err(limit("data of a batch", bytes, MAX_BATCH_BYTES));
         }
-        let reported = of.and_then(|of| call_of_tool(of, &mut draft, &mut large));
+        let reported = reported(of, &mut draft, &mut large);
         let event = event_of(core, session_id, (run_id, source), draft, &mut large);
         let reported = reported.map(Box::new);
         let event = NewEvent { reported, ..event };
@@ -119,6 +120,18 @@ fn check_size(said: &Value) -> Result<usize, Error> {
     match data::bytes(said).len() {
         size if size > MAX_DATA_BYTES => Err(limit("data of an event", size, MAX_DATA_BYTES)),
         size => Ok(size),
+    }
+}
+
+/// What an event says of its run that goes into the run's records.
+fn reported(
+    of: Option<(&Hold, Option<&StepId>)>,
+    draft: &mut EventDraft,
+    large: &mut Vec<Beside>,
+) -> Option<Reported> {
+    match TokensUsed::told(&draft.event_type, &draft.data) {
+        Some(used) => Some(Reported::Tokens(used)),
+        None => call_of_tool(of?, draft, large).map(Reported::Call),
     }
 }
 

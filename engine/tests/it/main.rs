@@ -29,6 +29,7 @@ mod steps;
 mod telemetry;
 mod tool_calls;
 mod tools;
+mod totals;
 mod transcript;
 mod upkeep;
 mod watch;

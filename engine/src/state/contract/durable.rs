@@ -9,6 +9,7 @@ use crate::id::{EffectId, QuestionId, StepId};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::records::run_state::{NewValue, StateTransition, StateValue};
+use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::{Content, ToolCallMoved, ToolCallRow, ToolCallStatus};
 
@@ -344,7 +345,7 @@ pub(crate) fn a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run(
     let told = |second: i64, moved: &ToolCallMoved| {
         Change::Append(NewEvent {
             run_id: Some("a".parse().unwrap()),
-            reported: Some(Box::new(moved.clone())),
+            reported: Some(Box::new(Reported::Call(moved.clone()))),
             ..note(&session, second, json!({}))
         })
     };
@@ -383,7 +384,10 @@ pub(crate) fn a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run(
     let of_adapter = Change::Append(NewEvent {
         run_id: Some(run_id.clone()),
         source: EventSource::Adapter,
-        reported: Some(Box::new(call("1", ToolCallStatus::Completed))),
+        reported: Some(Box::new(Reported::Call(call(
+            "1",
+            ToolCallStatus::Completed,
+        )))),
         ..note(&session, 8, json!({}))
     });
     store.commit(&[of_adapter]).unwrap();
@@ -393,5 +397,46 @@ pub(crate) fn a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run(
     assert_eq!(calls[0], rows[0]);
     assert_eq!(calls[1].known.status, ToolCallStatus::Interrupted);
     assert!(calls[1].ended_at.is_some());
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn tokens_are_added_up_once_for_each_event(state: &impl TestState) {
+    let (mut store, _, _) = begun(state);
+    let session: SessionId = "s".parse().unwrap();
+    store.commit(&[run(&session, "b")]).unwrap();
+    let used = |input_tokens: u64, output_tokens: u64| {
+        let used = TokensUsed {
+            input_tokens,
+            output_tokens,
+        };
+        Change::Append(NewEvent {
+            run_id: Some("a".parse().unwrap()),
+            reported: Some(Box::new(Reported::Tokens(used))),
+            ..note(&session, 5, json!({}))
+        })
+    };
+    let once = used(3, 0);
+    store.commit(&[once.clone(), used(4, 7)]).unwrap();
+    store.commit(&[once]).unwrap();
+    let tokens = |input_tokens: u64, output_tokens: u64| TokenTotals {
+        input_tokens,
+        output_tokens,
+    };
+    let run_id: RunId = "a".parse().unwrap();
+    let expected = RunTotals {
+        tool_calls: 0,
+        iterations: 1,
+        tokens: tokens(7, 7),
+    };
+    assert_eq!(store.run_totals(&run_id).unwrap(), Some(expected));
+    let other = store.run_totals(&"b".parse().unwrap()).unwrap();
+    assert_eq!(other, Some(RunTotals::default()));
+    assert_eq!(store.run_totals(&"c".parse().unwrap()).unwrap(), None);
+    store
+        .commit(&[used(u64::MAX, 1), used(u64::MAX, 1)])
+        .unwrap();
+    let found = state.open().run_totals(&run_id).unwrap().unwrap();
+    let most = i64::MAX.unsigned_abs();
+    assert_eq!(found.tokens, tokens(most, 9), "it stays at the most");
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }

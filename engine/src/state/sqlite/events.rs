@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use rusqlite::types::{FromSql as _, ValueRef};
 use rusqlite::{Connection, Row, params};
 
+use super::run_totals::add_tokens;
 use super::tool_calls::move_call;
 use super::values::{all_of, id_of, json, nanoseconds, parse, time, word};
 use crate::events::event::{EVENT_SCHEMA_VERSION, Event, EventSource, EventType};
 use crate::events::query::EventQuery;
 use crate::id::{EventId, RunId, SessionId};
-use crate::state::change::NewEvent;
+use crate::state::change::{NewEvent, Reported};
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
 
@@ -94,8 +95,14 @@ impl Appended {
             self.events.push(stored(connection, event)?);
             return Ok(());
         }
-        if let (Some(run_id), Some(moved)) = (&event.run_id, &event.reported) {
-            move_call(connection, run_id, event.source, event.at, moved)?;
+        match (&event.run_id, event.reported.as_deref()) {
+            (Some(run_id), Some(Reported::Call(moved))) => {
+                move_call(connection, run_id, event.source, event.at, moved)?;
+            }
+            (Some(run_id), Some(Reported::Tokens(used))) => {
+                add_tokens(connection, run_id, used)?;
+            }
+            (None, _) | (_, None) => {}
         }
         let at = nanoseconds(event.at);
         for (place, last, name) in [

@@ -41,6 +41,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0010.sql"),
     include_str!("../migrations/0011.sql"),
     include_str!("../migrations/0012.sql"),
+    include_str!("../migrations/0013.sql"),
 ];
 
 /// Two numbers.

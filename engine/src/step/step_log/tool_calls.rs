@@ -9,7 +9,7 @@ use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::StepId;
 use crate::records::tool_call::{self, ToolCallMoved, ToolCallStatus};
-use crate::state::change::{Change, NewEvent};
+use crate::state::change::{Change, NewEvent, Reported};
 use crate::step::pieces::Share;
 use crate::step::{artifact, beside};
 
@@ -58,7 +58,7 @@ impl StepLog {
             core.parts.now(),
         );
         changes.push(Change::Append(NewEvent {
-            reported: Some(Box::new(moved)),
+            reported: Some(Box::new(Reported::Call(moved))),
             ..NewEvent::new(event_type, session, run, at, &*call)
         }));
         self.store_pieces(Share::Settled).await;

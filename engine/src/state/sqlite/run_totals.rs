@@ -1,0 +1,53 @@
+//! What runs amount to: counts of their rows, and the tokens that were added up.
+
+use rusqlite::{Connection, Row, params};
+
+use super::values::count;
+use crate::id::RunId;
+use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
+use crate::state::error::StateError;
+use crate::state::row_sum::damaged;
+
+/// Adds what was used to the total of a run; it does not grow beyond what a row can have.
+pub(super) fn add_tokens(
+    transaction: &Connection,
+    run_id: &RunId,
+    used: &TokensUsed,
+) -> Result<(), StateError> {
+    let mut add = transaction.prepare_cached(
+        "INSERT INTO token_totals (run_id, input_tokens, output_tokens) VALUES (?1, ?2, ?3)
+         ON CONFLICT (run_id) DO UPDATE SET
+             input_tokens = ?2 + min(input_tokens, 9223372036854775807 - ?2),
+             output_tokens = ?3 + min(output_tokens, 9223372036854775807 - ?3)",
+    )?;
+    add.execute(params![
+        run_id.as_str(),
+        count(used.input_tokens),
+        count(used.output_tokens)
+    ])?;
+    Ok(())
+}
+
+/// The rows of a run are counted: so a total is what is listed.
+pub(super) const SELECT_TOTALS: &str = concat!(
+    "SELECT r.id, coalesce(t.input_tokens, 0), coalesce(t.output_tokens, 0),
+         (SELECT count(*) FROM tool_calls WHERE run_id = r.id),
+         (SELECT count(*) FROM phases WHERE run_id = r.id AND status <> 'skipped'),
+         CASE WHEN t.run_id IS NULL THEN NULL ELSE t.damaged END AS damaged
+       FROM runs AS r LEFT JOIN (SELECT run_id, input_tokens, output_tokens, ",
+    damaged!(token_totals),
+    " FROM token_totals) AS t ON t.run_id = r.id
+      WHERE r.id = ?1"
+);
+
+pub(super) fn read_totals(row: &Row<'_>) -> Result<RunTotals, StateError> {
+    let number = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
+    Ok(RunTotals {
+        tokens: TokenTotals {
+            input_tokens: number(1)?,
+            output_tokens: number(2)?,
+        },
+        tool_calls: number(3)?,
+        iterations: number(4)?,
+    })
+}
