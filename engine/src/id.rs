@@ -118,6 +118,10 @@ id!(
     EffectId, "eff_", "effect", new_v4
 );
 id!(
+    /// Names one agent that works in a run: `agt_` and 32 hexadecimal digits.
+    AgentId, "agt_", "agent", new_v4
+);
+id!(
     /// Names one engine process: `eng_` and 32 hexadecimal digits.
     EngineId, "eng_", "engine", new_v4
 );

@@ -119,6 +119,7 @@ pub mod commands {
 pub mod steps {
     pub use crate::step::adapter::BoxAdapter;
     pub use crate::step::adapter_error::Ending;
+    pub use crate::step::agent::Agent;
     pub use crate::step::commit::CommitOptions;
     pub use crate::step::message_stream::MessageStream;
     pub use crate::step::options::{Rerun, RetryPolicy, StepOptions};

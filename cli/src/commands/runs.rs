@@ -527,6 +527,9 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
             rows.push((name, output::printable(text)));
         }
     }
+    if run.total_agents > 0 {
+        rows.push(("agents", run.total_agents.to_string()));
+    }
     let tokens = run.total_tokens;
     if tokens != TokenTotals::default() {
         let (input, output) = (tokens.input_tokens, tokens.output_tokens);
@@ -765,6 +768,7 @@ mod tests {
             call("3", "interrupted"),
             call("4", "failed")
         ]);
+        export.run.total_agents = 2;
         export.run.total_tokens = serde_json::from_value(json!({
             "input_tokens": 1200, "output_tokens": 310,
         }))
@@ -773,6 +777,7 @@ mod tests {
         let text = description(&export, &[]);
         let line = "tools      4 calls, 2 failed, 1 interrupted\n";
         assert!(text.contains(line), "{text}");
+        assert!(text.contains("agents     2\n"), "{text}");
         let line = "tokens     1200 given, 310 answered\n";
         assert!(text.contains(line), "{text}");
     }

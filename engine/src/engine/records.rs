@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
 use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
+use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::EffectRecord;
 use crate::records::lease::{Lease, Moment};
@@ -207,6 +208,7 @@ impl Engine {
                     .map(EffectRecord::from)
                     .collect(),
                 commits: store.commits(&run_id)?,
+                agents: store.agents(&run_id)?,
                 tool_calls: tool_calls(store, &run_id)?,
                 state: store.state_values(&run_id)?,
                 state_transitions: store.state_transitions(&run_id)?,
@@ -249,6 +251,16 @@ impl Engine {
         let asked = run_id.clone();
         self.of_run(run_id, move |store| store.state_transitions(&asked))
             .await
+    }
+
+    /// The agents that worked in a run, in the order in which they began.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run.
+    pub async fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, Error> {
+        let asked = run_id.clone();
+        self.of_run(run_id, move |store| store.agents(&asked)).await
     }
 
     /// The calls of tools in a run, in the order in which they were first told: those that the engine

@@ -3,6 +3,7 @@
 //!
 //! It uses the ids, `failure` and `events`.
 
+pub(crate) mod agent;
 pub(crate) mod artifact;
 pub(crate) mod effect;
 pub(crate) mod lease;
@@ -28,7 +29,8 @@ pub(crate) mod tool_call;
 pub(crate) mod transcript;
 
 pub use crate::failure::Failure;
-pub use crate::id::{ArtifactId, EffectId, EventId, InvalidId, QuestionId, StepId};
+pub use crate::id::{AgentId, ArtifactId, EffectId, EventId, InvalidId, QuestionId, StepId};
+pub use agent::{AgentDraft, AgentRecord, AgentStatus};
 pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use operation::OperationKind;

@@ -7,6 +7,7 @@ use stillframe_backends::Snapshot;
 use crate::events::event::Event;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::records::agent::AgentRecord;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRecord};
 use crate::records::lease::Lease;
@@ -52,6 +53,9 @@ pub struct RunRecord {
     /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a
     /// workspace.
     pub workspace: serde_json::Value,
+    /// How many agents it has on record.
+    #[serde(default)]
+    pub total_agents: u64,
     /// How many calls of tools it has on record.
     #[serde(default)]
     pub total_tool_calls: u64,
@@ -102,6 +106,9 @@ pub struct RunExport {
     /// The commits that it was the first to record, in that order.
     #[serde(default)]
     pub commits: Vec<CommitRecord>,
+    /// The agents that worked in it, in the order in which they began.
+    #[serde(default)]
+    pub agents: Vec<AgentRecord>,
     /// The calls of tools in it, in the order in which they were first told.
     #[serde(default)]
     pub tool_calls: Vec<ToolCallRecord>,
@@ -150,6 +157,7 @@ impl RunRecord {
             options: row.options,
             output: row.output,
             workspace: row.summary,
+            total_agents: totals.agents,
             total_tool_calls: totals.tool_calls,
             total_tokens: totals.tokens,
             total_iterations: totals.iterations,

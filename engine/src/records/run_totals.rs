@@ -1,9 +1,10 @@
-//! What a run amounts to: its calls of tools, tokens and iterations.
+//! What a run amounts to: its agents, calls of tools, tokens and iterations.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::events::event::EventType;
+use crate::records::transcript::text;
 
 /// The tokens of models that a run has used, as far as events `token_usage_updated` told it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,7 @@ pub struct TokenTotals {
 /// What a run amounts to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunTotals {
+    pub(crate) agents: u64,
     pub(crate) tool_calls: u64,
     pub(crate) iterations: u64,
     pub(crate) tokens: TokenTotals,
@@ -28,6 +30,9 @@ pub(crate) struct RunTotals {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct TokensUsed {
+    /// Which agent used them. One that is on no record is nobody.
+    #[serde(deserialize_with = "text")]
+    pub(crate) agent_id: Option<String>,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
 }
@@ -37,7 +42,7 @@ impl TokensUsed {
     pub(crate) fn told(event_type: &EventType, data: &Value) -> Option<Self> {
         let is_told = *event_type == EventType::TOKEN_USAGE_UPDATED && data.is_object();
         let used = is_told.then(|| Self::deserialize(data).ok()).flatten()?;
-        (used != Self::default()).then_some(used)
+        (used.input_tokens > 0 || used.output_tokens > 0).then_some(used)
     }
 }
 
@@ -63,6 +68,7 @@ mod tests {
         }
         let data = json!({ "output_tokens": 3, "model": "m" });
         let used = TokensUsed {
+            agent_id: None,
             input_tokens: 0,
             output_tokens: 3,
         };

@@ -10,6 +10,7 @@ use crate::events::event::{Event, EventSource, EventType};
 use crate::events::floor::EventPlace;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId, StepId};
+use crate::records::agent::AgentRecord;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::lease::{Lease, Moment};
@@ -134,6 +135,10 @@ pub(crate) enum Change {
         step_id: StepId,
         commit: String,
     },
+    /// An agent that begins to work.
+    BeginAgent(Box<AgentRecord>),
+    /// What became of an agent, only of one that works. Its tokens stay as events have told them.
+    MoveAgent(Box<AgentRecord>),
     /// A value of the state that a run keeps, with its transition; if it is that already, nothing is
     /// written.
     SetState(Box<NewValue>),
@@ -242,16 +247,16 @@ pub(crate) struct NewEvent {
     pub(crate) data_ref: Option<String>,
     /// What it says of its run that the run's records have too. It is written with the event, and
     /// not again if the event is there already.
-    pub(crate) reported: Option<Box<Reported>>,
+    pub(crate) reported: Option<Reported>,
 }
 
 /// What an event says of its run that the run's records have too.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reported {
     /// A call of a tool began, or ended.
-    Call(ToolCallMoved),
+    Call(Box<ToolCallMoved>),
     /// Tokens were used.
-    Tokens(TokensUsed),
+    Tokens(Box<TokensUsed>),
 }
 
 impl NewEvent {

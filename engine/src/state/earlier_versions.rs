@@ -43,6 +43,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0010.sql"),
     include_str!("fixtures/0011.sql"),
     include_str!("fixtures/0012.sql"),
+    include_str!("fixtures/0013.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -373,7 +374,12 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 _ => assert_eq!(calls, [("1f", Some(4_000))]),
             }
             assert_eq!(completed.run.total_tool_calls, calls.len() as u64);
-            assert_eq!(completed.run.total_tokens, TokenTotals::default());
+            let tokens = completed.run.total_tokens;
+            match version {
+                ..13 => assert_eq!(tokens, TokenTotals::default()),
+                _ => assert_eq!((tokens.input_tokens, tokens.output_tokens), (1_200, 310)),
+            }
+            assert_eq!((completed.agents, completed.run.total_agents), (vec![], 0));
             let queued = completed.run.queue.map(|queue| queue.adapter);
             assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 

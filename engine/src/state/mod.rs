@@ -33,6 +33,7 @@ use crate::events::event::Event;
 use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
+use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
@@ -168,6 +169,12 @@ pub(crate) trait StateStore: Send {
 
     /// What a run amounts to; `None`: unknown.
     fn run_totals(&self, run_id: &RunId) -> Result<Option<RunTotals>, StateError>;
+
+    /// The agents that worked in a run, in the order in which they began.
+    fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, StateError>;
+
+    /// The keys of the artifacts that are prompts of agents.
+    fn prompt_keys(&self) -> Result<Vec<String>, StateError>;
 
     /// The calls of tools in a run, in the order in which they were first told.
     fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError>;

@@ -39,6 +39,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
             json(rules, &mut value.value);
             text(rules, &mut value.trigger);
         }
+        Change::BeginAgent(agent) | Change::MoveAgent(agent) => failure(rules, &mut agent.error),
         Change::PutTask(row) => failure(rules, &mut row.error),
         Change::PutEffect { row, .. } => failure(rules, &mut row.error),
         Change::BeginRestore(row) => {
@@ -88,7 +89,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
 /// An event of a host or an adapter was redacted before its data was measured, and so was what a
 /// tool was given and returned.
 fn append(rules: &SecretRules, event: &mut NewEvent) {
-    if let Some(Reported::Call(call)) = event.reported.as_deref_mut() {
+    if let Some(Reported::Call(call)) = &mut event.reported {
         failure(rules, &mut call.error);
         for content in [&mut call.input, &mut call.output].into_iter().flatten() {
             content

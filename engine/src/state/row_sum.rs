@@ -160,6 +160,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'tokens of run' END AS damaged"
         )
     };
+    (agents) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('agents', ",
+            "position, id, run_id, step_id, name, model, prompts, input_tokens, output_tokens, status, error, started_at, ended_at",
+            ") THEN NULL ELSE 'agent' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -178,7 +185,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 23] = [
+const TABLES: [(&str, &str, &str); 24] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -200,6 +207,7 @@ const TABLES: [(&str, &str, &str); 23] = [
     ("state_transitions", "position", damaged!(state_transitions)),
     ("tool_calls", "call_id", damaged!(tool_calls)),
     ("token_totals", "run_id", damaged!(token_totals)),
+    ("agents", "id", damaged!(agents)),
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
 ];
@@ -358,6 +366,7 @@ mod tests {
                  INSERT INTO queue VALUES (1, 'r', 's', 'agent', '{}', 'batch', 'w', 'over', NULL);
                  INSERT INTO state_values VALUES ('r', 'k', '1', 5, NULL);
                  INSERT INTO state_transitions VALUES (1, 'r', 'k', '0', '1', 'c', 5, NULL);
+                 INSERT INTO agents VALUES (1, 'a', 'r', 'i', 'n', 'm', '[]', 1, 2, 'failed', '{}', 5, 6, NULL);
                  INSERT INTO token_totals VALUES ('r', 1, 2, NULL);
                  INSERT INTO tool_calls VALUES (1, 'r', 'c', 'i', 'engine', 'Edit', 'failed', '1', 'k', 's', 1, '2', 'l', 't',
                      1, '{}', 5, 6, NULL);",

@@ -1,5 +1,6 @@
 //! The state in SQLite: write-ahead log, every commit synced.
 
+mod agents;
 mod artifacts;
 mod changes;
 mod copied;
@@ -35,6 +36,7 @@ use crate::events::event::Event;
 use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
+use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
 use crate::records::lease::Lease;
@@ -55,6 +57,7 @@ use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
 use crate::state::{RunFilter, SnapshotFilter, StateStore};
 
+use agents::{SELECT_AGENT, read_agent};
 use artifacts::{SELECT_ARTIFACT, read_artifact};
 use changes::apply;
 use effects::{SELECT_COMMIT, SELECT_EFFECT, read_commit, read_effect};
@@ -451,6 +454,19 @@ impl StateStore for SqliteStore {
 
     fn run_totals(&self, run_id: &RunId) -> Result<Option<RunTotals>, StateError> {
         self.one(SELECT_TOTALS, params![run_id.as_str()], read_totals)
+    }
+
+    fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, StateError> {
+        self.all(
+            &format!("{SELECT_AGENT} WHERE run_id = ?1 ORDER BY position"),
+            params![run_id.as_str()],
+            read_agent,
+        )
+    }
+
+    fn prompt_keys(&self) -> Result<Vec<String>, StateError> {
+        let agents = self.all(SELECT_AGENT, (), read_agent)?;
+        Ok(agents.into_iter().flat_map(|agent| agent.prompts).collect())
     }
 
     fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError> {

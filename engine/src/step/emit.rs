@@ -93,7 +93,6 @@ pub(crate) async fn emit(
         }
         let reported = reported(of, &mut draft, &mut large);
         let event = event_of(core, session_id, (run_id, source), draft, &mut large);
-        let reported = reported.map(Box::new);
         let event = NewEvent { reported, ..event };
         changes.push(Change::Append(event));
     }
@@ -130,8 +129,8 @@ fn reported(
     large: &mut Vec<Beside>,
 ) -> Option<Reported> {
     match TokensUsed::told(&draft.event_type, &draft.data) {
-        Some(used) => Some(Reported::Tokens(used)),
-        None => call_of_tool(of?, draft, large).map(Reported::Call),
+        Some(used) => Some(Reported::Tokens(Box::new(used))),
+        None => call_of_tool(of?, draft, large).map(|call| Reported::Call(Box::new(call))),
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod adapter;
 pub(crate) mod adapter_error;
 pub(crate) mod adapters;
+pub(crate) mod agent;
 pub(crate) mod answering;
 pub(crate) mod artifact;
 pub(crate) mod beside;

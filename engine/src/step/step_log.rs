@@ -36,6 +36,7 @@ use crate::step::pieces::{Pieces, Share};
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
 
+mod agents;
 mod artifacts;
 mod captures;
 mod commits;

@@ -397,24 +397,27 @@ pub(crate) struct Upkeep<'a> {
 impl<'a> Upkeep<'a> {
     pub(crate) fn read(parts: &'a Parts, locked: &LockedWorkspace) -> Result<Self, Error> {
         let workspace_id = locked.id().to_owned();
-        let (snapshots, claims, runs, artifacts) = parts.reader.read_blocking(|store| {
-            let filter = crate::state::RunFilter {
-                workspace_id: Some(workspace_id.clone()),
-                ..Default::default()
-            };
-            Ok::<_, crate::state::error::StateError>((
-                store.snapshots(&workspace_id)?,
-                Claims::read(store, &workspace_id)?,
-                store.runs(&filter)?,
-                store.artifacts(None)?,
-            ))
-        })?;
+        let (snapshots, claims, runs, artifacts, prompts) =
+            parts.reader.read_blocking(|store| {
+                let filter = crate::state::RunFilter {
+                    workspace_id: Some(workspace_id.clone()),
+                    ..Default::default()
+                };
+                Ok::<_, crate::state::error::StateError>((
+                    store.snapshots(&workspace_id)?,
+                    Claims::read(store, &workspace_id)?,
+                    store.runs(&filter)?,
+                    store.artifacts(None)?,
+                    store.prompt_keys()?,
+                ))
+            })?;
         let runs: HashSet<RunId> = runs.into_iter().map(|run| run.id).collect();
+        let prompts: HashSet<String> = prompts.into_iter().collect();
         let artifacts = artifacts
             .into_iter()
             .filter(|a| a.run_id.as_ref().is_some_and(|id| runs.contains(id)))
-            // The log needs the data of its events, whatever becomes of snapshots.
-            .filter(|a| !is_data_key(&a.key))
+            // The log needs the data of its events and the prompts of its agents, whatever becomes of snapshots.
+            .filter(|a| !is_data_key(&a.key) && !prompts.contains(&a.key))
             .collect();
         Ok(Self {
             parts,

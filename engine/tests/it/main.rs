@@ -8,6 +8,7 @@ mod copying;
 mod recorder;
 mod support;
 
+mod agents;
 mod artifacts;
 mod coming_back;
 mod commands;

@@ -81,7 +81,7 @@ fn totals_are_those_of_the_whole_run_though_it_was_killed_in_between() {
         let run = engine.find_run("ticket-42").await.unwrap();
         assert_eq!(totals(&run), (3, 201, 16, 2));
         let listed = engine.runs(RunQuery::all()).await.unwrap();
-        assert_eq!(listed, [run.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&run));
         let shown = engine.export_run("ticket-42").await.unwrap();
         assert_eq!(shown.run, run);
         let document = serde_json::to_value(&run).unwrap();

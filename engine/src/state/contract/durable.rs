@@ -5,7 +5,8 @@ use std::time::Duration;
 use stillframe_backends::{CommitIntent, Signature};
 
 use super::*;
-use crate::id::{EffectId, QuestionId, StepId};
+use crate::id::{AgentId, EffectId, QuestionId, StepId};
+use crate::records::agent::{AgentRecord, AgentStatus};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::records::run_state::{NewValue, StateTransition, StateValue};
@@ -345,7 +346,7 @@ pub(crate) fn a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run(
     let told = |second: i64, moved: &ToolCallMoved| {
         Change::Append(NewEvent {
             run_id: Some("a".parse().unwrap()),
-            reported: Some(Box::new(Reported::Call(moved.clone()))),
+            reported: Some(Reported::Call(Box::new(moved.clone()))),
             ..note(&session, second, json!({}))
         })
     };
@@ -384,7 +385,7 @@ pub(crate) fn a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run(
     let of_adapter = Change::Append(NewEvent {
         run_id: Some(run_id.clone()),
         source: EventSource::Adapter,
-        reported: Some(Box::new(Reported::Call(call(
+        reported: Some(Reported::Call(Box::new(call(
             "1",
             ToolCallStatus::Completed,
         )))),
@@ -406,12 +407,13 @@ pub(crate) fn tokens_are_added_up_once_for_each_event(state: &impl TestState) {
     store.commit(&[run(&session, "b")]).unwrap();
     let used = |input_tokens: u64, output_tokens: u64| {
         let used = TokensUsed {
+            agent_id: None,
             input_tokens,
             output_tokens,
         };
         Change::Append(NewEvent {
             run_id: Some("a".parse().unwrap()),
-            reported: Some(Box::new(Reported::Tokens(used))),
+            reported: Some(Reported::Tokens(Box::new(used))),
             ..note(&session, 5, json!({}))
         })
     };
@@ -424,6 +426,7 @@ pub(crate) fn tokens_are_added_up_once_for_each_event(state: &impl TestState) {
     };
     let run_id: RunId = "a".parse().unwrap();
     let expected = RunTotals {
+        agents: 0,
         tool_calls: 0,
         iterations: 1,
         tokens: tokens(7, 7),
@@ -438,5 +441,73 @@ pub(crate) fn tokens_are_added_up_once_for_each_event(state: &impl TestState) {
     let found = state.open().run_totals(&run_id).unwrap().unwrap();
     let most = i64::MAX.unsigned_abs();
     assert_eq!(found.tokens, tokens(most, 9), "it stays at the most");
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn an_agent_ends_once_and_its_tokens_are_those_of_its_events(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let begun = step("a", RunStatus::Pending, RunStatus::Running, 3);
+    store
+        .commit(&[run(&session, "a"), run(&session, "b"), begun])
+        .unwrap();
+    let run_id: RunId = "a".parse().unwrap();
+    let agent = |second: i64| AgentRecord {
+        id: AgentId::random(),
+        run_id: "a".parse().unwrap(),
+        step_id: Some(StepId::random()),
+        name: Some("odd\n name".to_owned()),
+        model: None,
+        prompts: vec!["one".to_owned()],
+        tokens: TokenTotals::default(),
+        status: AgentStatus::Running,
+        error: None,
+        started_at: at(second),
+        ended_at: None,
+    };
+    let (first, second) = (agent(5), agent(6));
+    let begin = |agent: &AgentRecord| Change::BeginAgent(Box::new(agent.clone()));
+    let change = |agent: &AgentRecord| Change::MoveAgent(Box::new(agent.clone()));
+    store.commit(&[begin(&first), begin(&second)]).unwrap();
+    let used = |run_id: &str, agent_id: &str| {
+        let used = TokensUsed {
+            agent_id: Some(agent_id.to_owned()),
+            input_tokens: 3,
+            output_tokens: 4,
+        };
+        Change::Append(NewEvent {
+            run_id: Some(run_id.parse().unwrap()),
+            reported: Some(Reported::Tokens(Box::new(used))),
+            ..note(&session, 7, json!({}))
+        })
+    };
+    let own = first.id.as_str();
+    store
+        .commit(&[used("a", own), used("b", own), used("a", "nobody")])
+        .unwrap();
+    // Written from what was read before the tokens were told.
+    let failed = AgentRecord {
+        prompts: vec!["one".to_owned(), "two".to_owned()],
+        status: AgentStatus::Failed,
+        error: Some(Failure::of_work("no luck")),
+        ended_at: Some(at(8)),
+        ..first.clone()
+    };
+    store.commit(&[change(&failed)]).unwrap();
+    let again = store.commit(&[change(&failed)]).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::Conflict, "{again}");
+    let tokens = TokenTotals {
+        input_tokens: 3,
+        output_tokens: 4,
+    };
+    let expected = [AgentRecord { tokens, ..failed }, second];
+    assert_eq!(store.agents(&run_id).unwrap(), expected);
+    assert_eq!(store.prompt_keys().unwrap(), ["one", "two", "one"]);
+    let totals = store.run_totals(&run_id).unwrap().unwrap();
+    assert_eq!((totals.agents, totals.tokens.input_tokens), (2, 6));
+    store.commit(&[ended("a", RunEnding::default())]).unwrap();
+    let agents = state.open().agents(&run_id).unwrap();
+    assert_eq!(agents[0], expected[0]);
+    assert_eq!(agents[1].status, AgentStatus::Interrupted);
+    assert!(agents[1].ended_at.is_some());
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }

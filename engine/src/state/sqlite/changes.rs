@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use super::agents::{begin_agent, change_agent};
 use super::artifacts::{register_artifact, remove_artifact};
 use super::effects::{put_effect, record_commit};
 use super::events::Appended;
@@ -91,6 +92,8 @@ pub(super) fn apply(
             step_id,
             commit,
         } => set_step_commit(transaction, run_id, step_id, commit),
+        Change::BeginAgent(agent) => begin_agent(transaction, agent),
+        Change::MoveAgent(agent) => change_agent(transaction, agent),
         Change::SetState(value) => set_state(transaction, value),
         Change::Append(event) => appended.append(transaction, event),
         Change::AddSnapshot(row) => add_snapshot(transaction, row),

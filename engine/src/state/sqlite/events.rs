@@ -95,7 +95,7 @@ impl Appended {
             self.events.push(stored(connection, event)?);
             return Ok(());
         }
-        match (&event.run_id, event.reported.as_deref()) {
+        match (&event.run_id, &event.reported) {
             (Some(run_id), Some(Reported::Call(moved))) => {
                 move_call(connection, run_id, event.source, event.at, moved)?;
             }

@@ -42,6 +42,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0011.sql"),
     include_str!("../migrations/0012.sql"),
     include_str!("../migrations/0013.sql"),
+    include_str!("../migrations/0014.sql"),
 ];
 
 /// Two numbers.

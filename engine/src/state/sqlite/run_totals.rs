@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 
+use super::agents::add_agent_tokens;
 use super::values::count;
 use crate::id::RunId;
 use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
@@ -25,7 +26,7 @@ pub(super) fn add_tokens(
         count(used.input_tokens),
         count(used.output_tokens)
     ])?;
-    Ok(())
+    add_agent_tokens(transaction, run_id, used)
 }
 
 /// The rows of a run are counted: so a total is what is listed.
@@ -33,6 +34,7 @@ pub(super) const SELECT_TOTALS: &str = concat!(
     "SELECT r.id, coalesce(t.input_tokens, 0), coalesce(t.output_tokens, 0),
          (SELECT count(*) FROM tool_calls WHERE run_id = r.id),
          (SELECT count(*) FROM phases WHERE run_id = r.id AND status <> 'skipped'),
+         (SELECT count(*) FROM agents WHERE run_id = r.id),
          CASE WHEN t.run_id IS NULL THEN NULL ELSE t.damaged END AS damaged
        FROM runs AS r LEFT JOIN (SELECT run_id, input_tokens, output_tokens, ",
     damaged!(token_totals),
@@ -49,5 +51,6 @@ pub(super) fn read_totals(row: &Row<'_>) -> Result<RunTotals, StateError> {
         },
         tool_calls: number(3)?,
         iterations: number(4)?,
+        agents: number(5)?,
     })
 }

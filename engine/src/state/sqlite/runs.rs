@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
+use super::agents;
 use super::leases::insert_lease;
 use super::lost::lost;
 use super::queue_state;
@@ -93,6 +94,7 @@ pub(super) fn move_run(
         return Err(lost(transaction, "runs", "run", id.as_str(), from.as_str()));
     }
     tool_calls::run_moved(transaction, id, to, moved_at)?;
+    agents::run_moved(transaction, id, to, moved_at)?;
     queue_state::moved(transaction, id, to)
 }
 

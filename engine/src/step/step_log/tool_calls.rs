@@ -58,7 +58,7 @@ impl StepLog {
             core.parts.now(),
         );
         changes.push(Change::Append(NewEvent {
-            reported: Some(Box::new(Reported::Call(moved))),
+            reported: Some(Reported::Call(Box::new(moved))),
             ..NewEvent::new(event_type, session, run, at, &*call)
         }));
         self.store_pieces(Share::Settled).await;
