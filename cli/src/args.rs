@@ -9,6 +9,7 @@ use clap::{ArgGroup, Args as ArgsOf, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
 use stillframe::events::EventType;
+use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
 use crate::logging::LogFormat;
@@ -169,6 +170,15 @@ Example:
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     Runs(RunsArgs),
+
+    /// List the sessions of all workspaces, newest first, with how many of their runs wait.
+    #[command(after_help = "\
+Examples:
+  stillframe sessions --status active
+  stillframe sessions --tag urgent --agent reviewer
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    Sessions(SessionsArgs),
 
     /// Go on with a run that was interrupted, where it stopped.
     ///
@@ -686,6 +696,35 @@ pub(crate) struct RunsArgs {
     /// Only those that were accepted before this time, or longer ago.
     #[arg(long, value_name = "TIME|AGE", value_parser = moment)]
     pub(crate) until: Option<Moment>,
+}
+
+/// What `sessions` takes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct SessionsArgs {
+    /// Only those that have this tag; all of them if there are several.
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Vec<String>,
+
+    /// Only those of this agent, by the host's name for it.
+    #[arg(long, value_name = "ID")]
+    pub(crate) agent: Option<String>,
+
+    /// Only those that belong to this session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) parent: Option<SessionId>,
+
+    /// Only those that are pending, active, paused, completed, failed or cancelled.
+    #[arg(long, value_name = "STATUS", value_parser = session_status)]
+    pub(crate) status: Vec<SessionStatus>,
+
+    /// At most this many, the newest.
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) limit: Option<u64>,
+}
+
+fn session_status(text: &str) -> Result<SessionStatus, String> {
+    SessionStatus::parse(text)
+        .ok_or_else(|| "it is pending, active, paused, completed, failed or cancelled".to_owned())
 }
 
 fn run_status(text: &str) -> Result<RunStatus, String> {
@@ -1248,6 +1287,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 20, "{names:?}");
+        assert_eq!(names.len(), 21, "{names:?}");
     }
 }

@@ -14,8 +14,8 @@ use stillframe::backends::{
 use stillframe::commands::{CommandInput, CommandOutput};
 use stillframe::events::EventQuery;
 use stillframe::options::{
-    CopyRequest, DiffEnd, GcOptions, LogRetention, RetentionOptions, RunQuery, SnapshotQuery,
-    UndoTarget,
+    CopyRequest, DiffEnd, GcOptions, LogRetention, RetentionOptions, RunQuery, SessionQuery,
+    SnapshotQuery, UndoTarget,
 };
 use stillframe::{
     CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
@@ -24,7 +24,8 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs, ListArgs,
-    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SnapshotArgs, SnapshotVerb, UndoArgs,
+    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, SnapshotArgs, SnapshotVerb,
+    UndoArgs,
 };
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
 use crate::failure::Failure;
@@ -90,6 +91,8 @@ pub(crate) enum Request {
     Undo(UndoRequest),
     /// List runs.
     Runs(RunQuery),
+    /// List sessions.
+    Sessions(SessionQuery),
     /// Show a run or a snapshot; one that is named by the workspace that it is of comes with that.
     Show(String, Option<WorkspaceOptions>),
     /// Write one file of a snapshot; as [`Request::Show`].
@@ -294,6 +297,7 @@ impl Request {
             Command::Restore(args) => restore(args, &chooser)?,
             Command::Undo(args) => undo(args, &chooser)?,
             Command::Runs(args) => Self::Runs(runs(args, &chooser)?),
+            Command::Sessions(args) => Self::Sessions(sessions(args)),
             Command::Show {
                 id, follow: true, ..
             } if json => {
@@ -394,6 +398,7 @@ impl Request {
                     | Self::ListFiles(..)
                     | Self::WriteAbove(_)
                     | Self::Events(_)
+                    | Self::Sessions(_)
                     | Self::Transcript { .. }
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
@@ -483,6 +488,7 @@ impl Request {
             | Self::Cancel(_)
             | Self::Questions(_)
             | Self::Answer { .. }
+            | Self::Sessions(_)
             | Self::Events(_)
             | Self::FollowEvents(_)
             | Self::Transcript { .. }
@@ -822,6 +828,17 @@ fn runs(args: RunsArgs, chooser: &Chooser<'_>) -> Result<RunQuery, Failure> {
     query.since = args.since.map(|moment| chooser.time(moment));
     query.until = args.until.map(|moment| chooser.time(moment));
     Ok(query)
+}
+
+/// Which sessions are listed.
+fn sessions(args: SessionsArgs) -> SessionQuery {
+    let mut query = SessionQuery::all();
+    query.tags = args.tag;
+    query.agent_id = args.agent;
+    query.parent_id = args.parent;
+    query.statuses = args.status;
+    query.limit = args.limit;
+    query
 }
 
 /// Which snapshots are listed.

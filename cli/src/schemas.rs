@@ -8,13 +8,15 @@ use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
     ArtifactRecord, QuestionRecord, RestoreDocument, RunDocument, RunExport, RunRecord,
-    TakenSnapshot, TranscriptEntry, UndoOutcome,
+    SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
 
 use crate::args::Args;
-use crate::commands::{artifact, config, content, files, restore, runs, snapshot, upkeep};
+use crate::commands::{
+    artifact, config, content, files, restore, runs, sessions, snapshot, upkeep,
+};
 use crate::failure::ErrorAndRun;
 
 /// The command that writes `docs/schema/` anew.
@@ -50,6 +52,8 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("show-file", of::<content::Document<'_>>()),
         ("show-files", of::<Vec<files::FileDocument<'_>>>()),
         ("show-run", of::<RunExport>()),
+        ("sessions", of::<Vec<SessionRecord>>()),
+        ("show-session", of::<sessions::SessionDocument>()),
         ("show-snapshot", of::<runs::SnapshotDocument<'_>>()),
         ("snapshot-pin", of::<snapshot::PinnedDocument<'_>>()),
         ("snapshot-rm", of::<RemovalOutcome>()),

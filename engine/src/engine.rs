@@ -38,7 +38,9 @@ use crate::records::outcome::RunOutcome;
 use crate::records::question::QuestionRecord;
 use crate::records::recovery::RecoveryReport;
 use crate::records::run::RunStatus;
+use crate::records::session::SessionDetails;
 use crate::run::{cancel, waiting};
+use crate::session::details;
 use crate::session::manager::SessionManager;
 use crate::state::liveness::EngineLock;
 use crate::state::reader::StateReader;
@@ -209,6 +211,40 @@ impl Engine {
         self.session_of(id).await
     }
 
+    /// As [`Engine::session`], of which the host says something, to find it by
+    /// ([`Engine::sessions`]) or for itself. A session that is there stays as it is;
+    /// [`SessionManager::describe`] changes what is said of it.
+    ///
+    /// ```no_run
+    /// # use stillframe::options::SessionQuery;
+    /// # use stillframe::records::SessionDetails;
+    /// # async fn find(engine: stillframe::Engine) -> Result<(), stillframe::Error> {
+    /// let details = SessionDetails::default().agent_id("reviewer").tag("urgent");
+    /// let session = engine.session_with("ticket-42", details).await?;
+    /// let mut details = session.record().await?.details;
+    /// details.tags.insert("blocked".to_owned());
+    /// session.describe(details).await?;
+    /// for session in engine.sessions(SessionQuery::all().tag("blocked")).await? {
+    ///     println!("{}: {}, {} queued", session.id, session.status, session.queued);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As of [`SessionManager::describe`]; no session was made.
+    pub async fn session_with(
+        &self,
+        id: impl Into<String>,
+        details: SessionDetails,
+    ) -> Result<SessionManager, Error> {
+        let id = SessionId::try_from(id.into())?;
+        details::check(&self.core.parts, &id, &details).await?;
+        self.core.ensure_session(&id, Some(&details)).await?;
+        Ok(SessionManager::new(self.core.clone(), id))
+    }
+
     /// A new session with an id of its own, started.
     pub async fn new_session(&self) -> Result<SessionManager, Error> {
         self.session_of(SessionId::random()).await
@@ -223,7 +259,7 @@ impl Engine {
     }
 
     async fn session_of(&self, id: SessionId) -> Result<SessionManager, Error> {
-        self.core.ensure_session(&id).await?;
+        self.core.ensure_session(&id, None).await?;
         Ok(SessionManager::new(self.core.clone(), id))
     }
 

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::records::queue::Priority;
 use crate::records::run::RunStatus;
+use crate::records::session::SessionStatus;
 
 /// The largest patch that is embedded by default, in bytes: a megabyte shows any change that a
 /// person reads, and keeps a document quick to parse.
@@ -471,6 +472,52 @@ impl SnapshotQuery {
 impl From<&WorkspaceOptions> for SnapshotQuery {
     fn from(workspace: &WorkspaceOptions) -> Self {
         Self::of(workspace)
+    }
+}
+
+/// Which sessions to list.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SessionQuery {
+    /// Only those that have all of these tags. Default: any.
+    pub tags: Vec<String>,
+    /// Only those of this agent. Default: any.
+    pub agent_id: Option<String>,
+    /// Only those that belong to this session. Default: any.
+    pub parent_id: Option<SessionId>,
+    /// Only those with one of these statuses. Default: any.
+    pub statuses: Vec<SessionStatus>,
+    /// At most this many, the newest. Default: all.
+    pub limit: Option<u64>,
+}
+
+impl SessionQuery {
+    /// Every session.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Adds to [`SessionQuery::tags`].
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.push(tag.into());
+        self
+    }
+
+    /// Adds to [`SessionQuery::statuses`].
+    pub fn status(mut self, status: SessionStatus) -> Self {
+        self.statuses.push(status);
+        self
+    }
+
+    /// Sets [`SessionQuery::agent_id`].
+    pub fn agent_id(mut self, id: impl Into<String>) -> Self {
+        self.agent_id = Some(id.into());
+        self
+    }
+
+    stillframe_model::setters! {
+        parent_id: SessionId,
+        limit: u64,
     }
 }
 

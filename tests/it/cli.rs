@@ -5,7 +5,7 @@ use stillframe_tests::{Snap, TestWorkspace, json};
 
 use crate::disk::noise;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "run",
     "snapshot",
     "list",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 15] = [
     "restore",
     "undo",
     "runs",
+    "sessions",
     "show",
     "why",
     "events",

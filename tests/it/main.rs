@@ -62,6 +62,7 @@ mod run;
 mod safety_refs;
 mod schemas;
 mod secrets;
+mod sessions;
 mod shapes;
 mod show_file;
 mod skip_unchanged;

@@ -82,6 +82,9 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     seen.document(3, "resume r");
     seen.document(0, "runs");
     seen.document(0, "show r");
+    let sessions = seen.document(0, "sessions");
+    let session = sessions[0]["id"].as_str().unwrap();
+    seen.document(0, &format!("show {session}"));
     let other = run.replace("--run-id r", "--run-id other");
     seen.document(75, &other);
     seen.document(0, "cancel other");

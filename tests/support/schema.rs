@@ -322,6 +322,10 @@ fn holds(keyword: &str, of: &Value, value: &Value) -> bool {
         "maxLength" => length.is_none_or(|length| Some(length) <= of.as_u64()),
         "maxItems" => count.is_none_or(|count| Some(count) <= of.as_u64()),
         "minItems" => count.is_none_or(|count| Some(count) >= of.as_u64()),
+        "uniqueItems" => value.as_array().is_none_or(|items| {
+            let mut seen = items.iter().enumerate();
+            seen.all(|(at, item)| !items[..at].contains(item))
+        }),
         "pattern" => value.as_str().is_none_or(|text| matches(of, text)),
         "format" => is_of_format(of, value),
         _ => panic!("nothing here knows the keyword {keyword}"),

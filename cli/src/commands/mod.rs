@@ -19,6 +19,7 @@ pub(crate) mod restore;
 mod retention;
 mod run;
 pub(crate) mod runs;
+pub(crate) mod sessions;
 pub(crate) mod snapshot;
 mod steps;
 mod transcript;
@@ -135,6 +136,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Questions(id) => questions::show(tools, id.as_deref()).await,
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,
+        Request::Sessions(query) => sessions::sessions(tools, query).await,
         Request::Show(id, workspace) => runs::show(tools, &id, workspace).await,
         Request::ShowFile(id, workspace, path) => content::show(tools, &id, workspace, &path).await,
         Request::ListFiles(id, workspace) => files::list(tools, &id, workspace).await,

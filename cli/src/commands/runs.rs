@@ -12,6 +12,7 @@ use stillframe::records::{
 };
 use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
+use super::sessions::SessionDocument;
 use super::{Tools, above, questions, snapshot};
 use crate::failure::{self, Failure};
 use crate::output::{self, Reply};
@@ -33,8 +34,8 @@ pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failur
     })
 }
 
-/// Shows the run or the snapshot with this id, or the only one whose id begins so; the snapshot
-/// that the name means in this workspace, if there is one.
+/// Shows the run or the snapshot with this id, or the only one whose id begins so; else the session
+/// of exactly this id; the snapshot that the name means in this workspace, if there is one.
 pub(super) async fn show(
     tools: &Tools,
     id: &str,
@@ -42,7 +43,15 @@ pub(super) async fn show(
 ) -> Result<Reply, Failure> {
     let run = tools.engine.find_run(id).await;
     let shown = match workspace {
-        None => shown_by_id(tools, id, run).await?,
+        None => match shown_by_id(tools, id, run).await {
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidOptions) => {
+                match SessionDocument::of(tools, id).await {
+                    Err(other) if other.kind() == ErrorKind::NotFound => return Err(e),
+                    session => Shown::Session(Box::new(session?)),
+                }
+            }
+            shown => shown?,
+        },
         // No beginning of a run's id is meant by such a name, but a host may have called a run just
         // so.
         Some(workspace) => match run.ok().filter(|run| run.id.as_str() == id) {
@@ -58,6 +67,7 @@ pub(super) async fn show(
             let pinned = tools.engine.pinned_snapshots().await?;
             Reply::new(tools.json, &run, || description(&run, &pinned))
         }
+        Shown::Session(session) => Reply::new(tools.json, &*session, || session.description()),
         Shown::Snapshot(snapshot) => {
             let displaced = tools.engine.displaced(&snapshot).await?;
             let pinned = tools.engine.pinned_snapshots().await?;
@@ -397,6 +407,7 @@ fn beside(displaced: &[Displaced]) -> String {
 enum Shown {
     Run(Box<RunRecord>),
     Snapshot(Box<Snapshot>),
+    Session(Box<SessionDocument>),
 }
 
 /// Decides what `id` names, by what was found under it.
@@ -422,7 +433,7 @@ fn one_of(
                 // none.
                 (true, true) if id.starts_with("snap_") => snapshot.into(),
                 (true, true) => Failure::not_found(format!(
-                    "there is no run or snapshot {id:?}; \"stillframe runs\" and \"stillframe list\" show them"
+                    "there is no run, snapshot or session {id:?}; \"stillframe runs\", \"stillframe list\" and \"stillframe sessions\" show them"
                 )),
                 (true, false) => snapshot.into(),
                 (false, true) => run.into(),
@@ -434,7 +445,7 @@ fn one_of(
     }
 }
 
-fn listing(runs: &[RunRecord]) -> String {
+pub(super) fn listing(runs: &[RunRecord]) -> String {
     let rows: Vec<Vec<String>> = runs
         .iter()
         .map(|run| {

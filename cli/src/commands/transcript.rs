@@ -46,17 +46,14 @@ async fn subject(tools: &Tools, id: &str) -> Result<TranscriptQuery, Failure> {
     match runs::by_id(tools, id).await {
         Ok(run) => Ok(TranscriptQuery::run(run.id)),
         Err(e) if [ErrorKind::NotFound, ErrorKind::InvalidOptions].contains(&e.kind()) => {
-            let sessions = tools.engine.sessions().await?;
-            match sessions
-                .into_iter()
-                .find(|session| session.id.as_str() == id)
-            {
-                Some(session) => Ok(TranscriptQuery::session(session.id)),
-                None if e.kind() == ErrorKind::NotFound => Err(Failure::new(
+            match tools.engine.find_session(id).await {
+                Ok(session) => Ok(TranscriptQuery::session(session.id)),
+                Err(other) if other.kind() != ErrorKind::NotFound => Err(other.into()),
+                Err(_) if e.kind() == ErrorKind::NotFound => Err(Failure::new(
                     ErrorKind::NotFound,
                     format!("there is no run and no session {}", output::shortened(id)),
                 )),
-                None => Err(e.into()),
+                Err(_) => Err(e.into()),
             }
         }
         Err(e) => Err(e.into()),

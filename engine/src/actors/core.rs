@@ -26,6 +26,7 @@ use crate::id::{RunId, SessionId};
 use crate::records::outcome::RunOutcome;
 use crate::records::recovery::RecoveryReport;
 use crate::records::run_row::NewRun;
+use crate::records::session::SessionDetails;
 use crate::state::new_session;
 use crate::telemetry;
 
@@ -290,7 +291,12 @@ impl Core {
     }
 
     /// Has the session of this id made and started if it is new.
-    pub(crate) async fn ensure_session(&self, id: &SessionId) -> Result<(), Error> {
+    /// Of a new one the host says `details`; one that is there stays as it is.
+    pub(crate) async fn ensure_session(
+        &self,
+        id: &SessionId,
+        details: Option<&SessionDetails>,
+    ) -> Result<(), Error> {
         self.parts.check_available()?;
         if !self.parts.state_dir.is_writable() {
             // Who only reads needs none, and everything else is refused.
@@ -306,7 +312,8 @@ impl Core {
             if found.is_some() {
                 return Ok(());
             }
-            let changes = new_session::creation(id, self.parts.now());
+            let details = details.cloned();
+            let changes = new_session::described_creation(id, details, self.parts.now());
             match self.parts.writer.commit(changes).await {
                 Ok(_) => {}
                 // Another engine was faster: its session is the session.

@@ -646,7 +646,7 @@ mod tests {
         kill(host.core().parts.writer.actor()).await;
         host.core().parts.stopped.cancelled().await;
         for error in [
-            host.engine.sessions().await.map(|_| ()),
+            host.engine.sessions(Default::default()).await.map(|_| ()),
             host.engine.session("t").await.map(|_| ()),
             host.session.pause("").await.map(|_| ()),
             host.session.record().await.map(|_| ()),

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::error::Error;
 use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
-use crate::options::{RunQuery, SnapshotQuery, WorkspaceOptions};
+use crate::options::{RunQuery, SessionQuery, SnapshotQuery, WorkspaceOptions};
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::EffectRecord;
@@ -24,16 +24,40 @@ use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::session::SessionRecord;
 use crate::records::tool_call::ToolCallRecord;
 use crate::run::owner;
+use crate::session::details;
 use crate::state::error::StateError;
 use crate::state::run_name::{find_run, find_run_in};
-use crate::state::{RunFilter, SnapshotFilter, StateStore, id_beginning, snapshot_name};
+use crate::state::{
+    RunFilter, SessionFilter, SnapshotFilter, StateStore, id_beginning, snapshot_name,
+};
 use crate::step::answering;
 
 impl Engine {
-    /// Every session, oldest first.
-    pub async fn sessions(&self) -> Result<Vec<SessionRecord>, Error> {
-        let rows = self.read(|store| store.sessions()).await?;
-        Ok(rows.into_iter().map(SessionRecord::from).collect())
+    /// The sessions that match the query, newest first.
+    pub async fn sessions(&self, query: SessionQuery) -> Result<Vec<SessionRecord>, Error> {
+        let filter = SessionFilter {
+            statuses: query.statuses,
+            agent_id: query.agent_id,
+            parent_id: query.parent_id,
+            tags: query.tags,
+            limit: query.limit,
+        };
+        self.read(move |store| {
+            let rows = store.sessions(&filter)?.into_iter();
+            rows.map(|row| details::recorded(store, row)).collect()
+        })
+        .await
+    }
+
+    /// The session of this id; `NotFound` if there is none. Unlike [`Engine::session`] it makes none.
+    pub async fn find_session(&self, id: &str) -> Result<SessionRecord, Error> {
+        let unknown = || Error::not_found(format!("there is no session {id:?}"));
+        let asked = SessionId::try_from(id.to_owned()).map_err(|_| unknown())?;
+        let find = move |store: &dyn StateStore| match store.session(&asked)? {
+            Some(row) => details::recorded(store, row).map(Some),
+            None => Ok(None),
+        };
+        self.read(find).await?.ok_or_else(unknown)
     }
 
     /// The snapshots of a workspace that match the query, newest first.

@@ -47,7 +47,7 @@ pub use restore_document::{
 pub use run_record::{LeaseRecord, RunExport, RunRecord};
 pub use run_state::{StateTransition, StateValue};
 pub use run_totals::TokenTotals;
-pub use session::{SessionRecord, SessionStatus};
+pub use session::{SessionDetails, SessionRecord, SessionStatus};
 pub use step::StepStatus;
 pub use step_record::{PhaseRecord, StepRecord};
 pub use task::TaskRecord;

@@ -174,6 +174,18 @@ impl RunRow {
         BegunAs::deserialize(&self.options).unwrap_or_default()
     }
 
+    /// What the host keeps with it.
+    pub(crate) fn metadata(&self) -> Value {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Said {
+            metadata: Value,
+        }
+        Said::deserialize(&self.options)
+            .unwrap_or_default()
+            .metadata
+    }
+
     /// What was seen of its workspace; of a run that has not ended, or has none, that is nothing.
     pub(crate) fn seen(&self) -> RunSummary {
         RunSummary::deserialize(&self.summary).unwrap_or_default()

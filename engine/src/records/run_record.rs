@@ -46,6 +46,10 @@ pub struct RunRecord {
     pub exit_code: Option<i32>,
     /// Why it did not complete.
     pub error: Option<Failure>,
+    /// What the host keeps with it: the latest [`RunOptions::metadata`](crate::RunOptions::metadata)
+    /// that it was started with; null: nothing.
+    #[serde(default)]
+    pub metadata: serde_json::Value,
     /// The options that it was given, the defaults filled in.
     pub options: serde_json::Value,
     /// What the adapter returned, without the streams of a command.
@@ -140,6 +144,7 @@ impl From<Lease> for LeaseRecord {
 impl RunRecord {
     /// The record of a run that amounts to this.
     pub(crate) fn of(row: RunRow, totals: RunTotals) -> Self {
+        let metadata = row.metadata();
         Self {
             id: row.id,
             session_id: row.session_id,
@@ -154,6 +159,7 @@ impl RunRecord {
             ended_at: row.ended_at,
             exit_code: row.exit_code,
             error: row.error,
+            metadata,
             options: row.options,
             output: row.output,
             workspace: row.summary,

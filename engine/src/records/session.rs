@@ -1,15 +1,18 @@
 //! The lifecycle of a session: a table. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::events::event::EventType;
 use crate::id::SessionId;
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SessionStatus {
@@ -66,7 +69,7 @@ impl SessionStatus {
     }
 
     /// The status of this name.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "pending" => Self::Pending,
             "active" => Self::Active,
@@ -124,8 +127,89 @@ impl fmt::Display for SessionStatus {
     }
 }
 
+/// What a host says of a session: to find it by, and for itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct SessionDetails {
+    /// The agent that works in it, by the host's name for it: 1 to 200 bytes. Default: none.
+    pub agent_id: Option<String>,
+    /// What it is filed under: at most 64, each of 1 to 100 bytes. Default: none.
+    pub tags: BTreeSet<String>,
+    /// Whatever else the host keeps with it, at most 64 KiB of JSON, without [secret
+    /// values](crate::secrets). Default: empty.
+    pub metadata: Map<String, Value>,
+    /// The session that it belongs to. Nothing that is done to one is done to the other. Default:
+    /// none.
+    pub parent_id: Option<SessionId>,
+}
+
+impl SessionDetails {
+    /// Adds to [`SessionDetails::tags`].
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tags.insert(tag.into());
+        self
+    }
+
+    /// Sets [`SessionDetails::agent_id`].
+    pub fn agent_id(mut self, id: impl Into<String>) -> Self {
+        self.agent_id = Some(id.into());
+        self
+    }
+
+    stillframe_model::setters! {
+        metadata: Map<String, Value>,
+        parent_id: SessionId,
+    }
+
+    /// Says what of it cannot be kept.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let is_text = |text: &str, most: usize| {
+            (1..=most).contains(&text.len()) && !text.chars().any(char::is_control)
+        };
+        if let Some(id) = &self.agent_id
+            && !is_text(id, MAX_AGENT_ID_BYTES)
+        {
+            return Err(format!(
+                "an agent's id has 1 to {MAX_AGENT_ID_BYTES} bytes and no control character, which is not so of {id:?}"
+            ));
+        }
+        if let Some(tag) = self.tags.iter().find(|tag| !is_text(tag, MAX_TAG_BYTES)) {
+            return Err(format!(
+                "a tag has 1 to {MAX_TAG_BYTES} bytes and no control character, which is not so of {tag:?}"
+            ));
+        }
+        if self.tags.len() > MAX_TAGS {
+            let count = self.tags.len();
+            return Err(format!(
+                "a session has at most {MAX_TAGS} tags, and not {count}"
+            ));
+        }
+        let bytes = serde_json::to_vec(&self.metadata).map_or(usize::MAX, |text| text.len());
+        match bytes > MAX_METADATA_BYTES {
+            true => Err(format!(
+                "metadata of a session has at most {MAX_METADATA_BYTES} bytes of JSON, this has {bytes}"
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// As long as the id of a session.
+const MAX_AGENT_ID_BYTES: usize = 200;
+
+/// A word or two, not a document.
+const MAX_TAG_BYTES: usize = 100;
+
+/// More than anybody files one thing under.
+const MAX_TAGS: usize = 64;
+
+/// As that of an event.
+const MAX_METADATA_BYTES: usize = 64 * 1024;
+
 /// A session, as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SessionRecord {
     /// The session.
@@ -136,17 +220,11 @@ pub struct SessionRecord {
     pub created_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-}
-
-impl From<SessionRow> for SessionRecord {
-    fn from(row: SessionRow) -> Self {
-        Self {
-            id: row.id,
-            status: row.status,
-            created_at: row.created_at,
-            ended_at: row.ended_at,
-        }
-    }
+    /// What the host says of it; beside the other keys in JSON.
+    #[serde(flatten)]
+    pub details: SessionDetails,
+    /// How many of its runs wait in the queue.
+    pub queued: u64,
 }
 
 /// A session as it is kept.

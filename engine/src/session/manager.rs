@@ -25,13 +25,14 @@ use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::records::restore_document::{
     self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
 };
-use crate::records::session::{SessionEvent, SessionRecord};
+use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
 use crate::session::handle::RunHandle;
 use crate::session::stream::EventStream;
-use crate::session::{copy, undo};
-use crate::state::snapshot_name;
+use crate::session::{copy, details, undo};
+use crate::state::change::Change;
+use crate::state::{StateStore, snapshot_name};
 use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::{artifact, emit};
 use crate::telemetry;
@@ -76,14 +77,36 @@ impl SessionManager {
     pub async fn record(&self) -> Result<SessionRecord, Error> {
         self.core.parts.check_available()?;
         let id = self.id.clone();
-        let row = self
+        let record = self
             .core
             .parts
             .reader
-            .read(move |store| store.session(&id))
+            .read(move |store| match store.session(&id)? {
+                Some(row) => details::recorded(store, row).map(Some),
+                None => Ok(None),
+            })
             .await?;
-        row.map(SessionRecord::from)
-            .ok_or_else(|| Error::not_found(format!("there is no session {}", self.id)))
+        record.ok_or_else(|| Error::not_found(format!("there is no session {}", self.id)))
+    }
+
+    /// Replaces what the host says of the session; also of one that has ended.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was changed. `InvalidOptions`: the agent's id, a tag or the metadata cannot be kept,
+    /// an id or a tag has a [secret value](crate::secrets), or the session would belong to itself.
+    /// `NotFound`: there is no such parent.
+    pub async fn describe(&self, details: SessionDetails) -> Result<SessionRecord, Error> {
+        details::check(&self.core.parts, &self.id, &details).await?;
+        let (core, id) = (self.core.clone(), self.id.clone());
+        let details = Box::new(details);
+        self.core
+            .operation(async move {
+                let change = Change::DescribeSession { id, details };
+                core.parts.writer.commit(vec![change]).await
+            })
+            .await?;
+        self.record().await
     }
 
     /// Runs `adapter` between two snapshots.
@@ -427,7 +450,8 @@ impl SessionManager {
         if row.status.is_terminal() {
             self.core.let_go(&self.id).await;
         }
-        Ok(SessionRecord::from(row))
+        let recorded = move |store: &dyn StateStore| details::recorded(store, row);
+        self.core.parts.reader.read(recorded).await
     }
 
     /// Fails on a session that has ended.

@@ -3,6 +3,7 @@
 //! It uses `run`, `workspace` and the folders below them.
 
 pub(crate) mod copy;
+pub(crate) mod details;
 pub(crate) mod handle;
 pub(crate) mod manager;
 pub(crate) mod stream;

@@ -22,7 +22,7 @@ use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::run_state::NewValue;
 use crate::records::run_totals::TokensUsed;
-use crate::records::session::SessionStatus;
+use crate::records::session::{SessionDetails, SessionStatus};
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
@@ -33,6 +33,11 @@ use crate::records::tool_call::ToolCallMoved;
 pub(crate) enum Change {
     /// A session that is `pending`. One that exists is left as it is, which is no error.
     CreateSession { id: SessionId, at: Timestamp },
+    /// What a host says of a session from now on; `NotFound` if there is no such session.
+    DescribeSession {
+        id: SessionId,
+        details: Box<SessionDetails>,
+    },
     /// A session's transition; only from this status and version.
     MoveSession {
         id: SessionId,

@@ -24,7 +24,7 @@ macro_rules! state_store_contract {
         $crate::state::contract::state_store_contract! {
             @promises $name, $new;
             a_session_is_made_once_and_moves_by_compare_and_swap
-            sessions_are_listed_oldest_first
+            sessions_are_listed_newest_first
             sequences_have_no_gap_and_are_counted_in_each_session
             an_event_that_is_there_already_is_answered_as_it_is_kept
             an_event_of_a_host_is_written_once_and_kept_with_all_that_it_says
@@ -318,13 +318,13 @@ pub(crate) fn a_session_is_made_once_and_moves_by_compare_and_swap(state: &impl 
     assert_eq!(unknown.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
-pub(crate) fn sessions_are_listed_oldest_first(state: &impl TestState) {
+pub(crate) fn sessions_are_listed_newest_first(state: &impl TestState) {
     for id in ["b", "a", "c"] {
         started(state, id);
     }
-    let sessions = state.open().sessions().unwrap();
+    let sessions = state.open().sessions(&SessionFilter::default()).unwrap();
     let ids: Vec<&str> = sessions.iter().map(|row| row.id.as_str()).collect();
-    assert_eq!(ids, ["b", "a", "c"], "by making, not by name");
+    assert_eq!(ids, ["c", "a", "b"], "by making, not by name");
 }
 
 pub(crate) fn sequences_have_no_gap_and_are_counted_in_each_session(state: &impl TestState) {
@@ -1092,7 +1092,7 @@ pub(crate) fn nothing_is_found_where_there_is_nothing(state: &impl TestState) {
     let (session, run): (SessionId, RunId) = ("s".parse().unwrap(), "r".parse().unwrap());
     let snapshot = SnapshotId::random();
     assert_eq!(store.session(&session).unwrap(), None);
-    assert_eq!(store.sessions().unwrap(), []);
+    assert_eq!(store.sessions(&SessionFilter::default()).unwrap(), []);
     assert_eq!(store.run(&run).unwrap(), None);
     assert_eq!(store.runs(&RunFilter::default()).unwrap(), []);
     assert_eq!(store.runs_not_ended().unwrap(), []);

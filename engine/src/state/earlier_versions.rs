@@ -44,6 +44,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0011.sql"),
     include_str!("fixtures/0012.sql"),
     include_str!("fixtures/0013.sql"),
+    include_str!("fixtures/0014.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -379,7 +380,16 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 ..13 => assert_eq!(tokens, TokenTotals::default()),
                 _ => assert_eq!((tokens.input_tokens, tokens.output_tokens), (1_200, 310)),
             }
-            assert_eq!((completed.agents, completed.run.total_agents), (vec![], 0));
+            let agents = completed
+                .agents
+                .iter()
+                .map(|of| (of.id.as_str(), of.tokens.input_tokens));
+            let agents: Vec<_> = agents.collect();
+            match version {
+                ..14 => assert_eq!(agents, []),
+                _ => assert_eq!(agents, [("agt_1", 1_200)]),
+            }
+            assert_eq!(completed.run.total_agents, agents.len() as u64);
             let queued = completed.run.queue.map(|queue| queue.adapter);
             assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 

@@ -45,7 +45,7 @@ use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::run_totals::RunTotals;
-use crate::records::session::SessionRow;
+use crate::records::session::{SessionDetails, SessionRow, SessionStatus};
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
@@ -81,8 +81,11 @@ pub(crate) trait StateStore: Send {
     /// A session; `None`: unknown.
     fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StateError>;
 
-    /// Every session, oldest first.
-    fn sessions(&self) -> Result<Vec<SessionRow>, StateError>;
+    /// Sessions that match, newest first.
+    fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRow>, StateError>;
+
+    /// What a host says of a session.
+    fn session_details(&self, id: &SessionId) -> Result<SessionDetails, StateError>;
 
     /// A run; `None`: unknown.
     fn run(&self, id: &RunId) -> Result<Option<RunRow>, StateError>;
@@ -112,6 +115,9 @@ pub(crate) trait StateStore: Send {
 
     /// What the queue has of a run; `None`: it was not submitted.
     fn queue_row(&self, run_id: &RunId) -> Result<Option<QueueRow>, StateError>;
+
+    /// How many runs of a session wait in the queue.
+    fn queued_in(&self, session_id: &SessionId) -> Result<u64, StateError>;
 
     /// How many runs wait in the queue.
     fn queue_length(&self) -> Result<u64, StateError>;
@@ -279,6 +285,18 @@ pub(crate) trait StateStore: Send {
 
     /// What the artifacts of a session amount to.
     fn session_stats(&self, session_id: &SessionId) -> Result<SessionStats, StateError>;
+}
+
+/// Which sessions to list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionFilter {
+    /// Empty: any.
+    pub(crate) statuses: Vec<SessionStatus>,
+    pub(crate) agent_id: Option<String>,
+    pub(crate) parent_id: Option<SessionId>,
+    /// All of them.
+    pub(crate) tags: Vec<String>,
+    pub(crate) limit: Option<u64>,
 }
 
 /// Which runs to list.

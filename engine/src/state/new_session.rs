@@ -5,13 +5,22 @@ use jiff::Timestamp;
 use crate::events::data::SessionMoved;
 use crate::events::event::EventType;
 use crate::id::SessionId;
-use crate::records::session::{SessionEvent, SessionStatus};
+use crate::records::session::{SessionDetails, SessionEvent, SessionStatus};
 use crate::state::change::{Change, NewEvent};
 
 /// What makes a session and starts it, in one transaction.
 ///
 /// When another engine has made it meanwhile, that is a conflict and nothing is written.
 pub(crate) fn creation(id: &SessionId, at: Timestamp) -> Vec<Change> {
+    described_creation(id, None, at)
+}
+
+/// As [`creation`], of a session of which the host says something.
+pub(crate) fn described_creation(
+    id: &SessionId,
+    details: Option<SessionDetails>,
+    at: Timestamp,
+) -> Vec<Change> {
     let event = |event_type| {
         let said = SessionMoved::default();
         Change::Append(NewEvent::new(event_type, id, None, at, said))
@@ -20,7 +29,11 @@ pub(crate) fn creation(id: &SessionId, at: Timestamp) -> Vec<Change> {
     let (to, started) = from
         .next(SessionEvent::Start)
         .expect("a session that is pending can be started");
-    vec![
+    let described = details.map(|details| Change::DescribeSession {
+        id: id.clone(),
+        details: Box::new(details),
+    });
+    let mut changes = vec![
         Change::CreateSession { id: id.clone(), at },
         event(EventType::SESSION_CREATED),
         Change::MoveSession {
@@ -31,5 +44,7 @@ pub(crate) fn creation(id: &SessionId, at: Timestamp) -> Vec<Change> {
             at,
         },
         event(started),
-    ]
+    ];
+    changes.extend(described);
+    changes
 }

@@ -31,6 +31,12 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
             ending: Some(ending),
             ..
         } => run_ending(rules, ending),
+        Change::DescribeSession { details, .. } => {
+            details
+                .metadata
+                .values_mut()
+                .for_each(|value| json(rules, value));
+        }
         Change::PutStep { row, .. } => {
             row.result.iter_mut().for_each(|result| json(rules, result));
             failure(rules, &mut row.error);

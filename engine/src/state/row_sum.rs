@@ -167,6 +167,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'agent' END AS damaged"
         )
     };
+    (session_details) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('session_details', ",
+            "session_id, agent_id, tags, metadata, parent_id",
+            ") THEN NULL ELSE 'details of session' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -185,7 +192,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 24] = [
+const TABLES: [(&str, &str, &str); 25] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -208,6 +215,7 @@ const TABLES: [(&str, &str, &str); 24] = [
     ("tool_calls", "call_id", damaged!(tool_calls)),
     ("token_totals", "run_id", damaged!(token_totals)),
     ("agents", "id", damaged!(agents)),
+    ("session_details", "session_id", damaged!(session_details)),
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
 ];
@@ -347,6 +355,8 @@ mod tests {
                      row_sum('events', 1, 'e', 's', 1, 'r', 'noted', 5, 1, '{}', 'host', 'p', 'c', '{}', 'k'),
                      'host', 'p', 'c', '{}', 'k');
                  INSERT INTO event_times VALUES ('s', 5, 1, row_sum('event_times', 's', 5, 1));
+                 INSERT INTO session_details VALUES ('s', 'a', '[]', '{}', 'p',
+                     row_sum('session_details', 's', 'a', '[]', '{}', 'p'));
                  INSERT INTO event_floors VALUES ('s', 5, 1, row_sum('event_floors', 's', 5, 1));
                  INSERT INTO omissions VALUES (x'01', x'02', NULL);
                  INSERT INTO snapshots VALUES (1, 'n', 'w', 's', 'r', 5, '{}', NULL, x'01');
@@ -390,9 +400,9 @@ mod tests {
             .unwrap();
         let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
         let names: Vec<String> = names.map(Result::unwrap).collect();
-        // Who writes events, their times and floors writes the sums. Rows of the latter two never
-        // change in place.
-        assert_eq!(names.len(), 3 * (TABLES.len() - 2) - 1);
+        // Who writes events, their times and floors, and details of sessions writes the sums. Rows of
+        // these but for events never change in place.
+        assert_eq!(names.len(), 3 * (TABLES.len() - 3) - 1);
         for name in names {
             connection
                 .execute_batch(&format!("DROP TRIGGER {name}"))

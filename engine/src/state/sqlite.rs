@@ -47,7 +47,7 @@ use crate::records::restore_document::RestoreRow;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::run_totals::RunTotals;
-use crate::records::session::SessionRow;
+use crate::records::session::{SessionDetails, SessionRow};
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
@@ -55,7 +55,7 @@ use crate::records::tool_call::ToolCallRow;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
-use crate::state::{RunFilter, SnapshotFilter, StateStore};
+use crate::state::{RunFilter, SessionFilter, SnapshotFilter, StateStore};
 
 use agents::{SELECT_AGENT, read_agent};
 use artifacts::{SELECT_ARTIFACT, read_artifact};
@@ -77,7 +77,7 @@ use run_state::{
 };
 use run_totals::{SELECT_TOTALS, read_totals};
 use runs::{SELECT_RUN, read_run};
-use sessions::{SELECT_SESSION, read_session};
+use sessions::{SELECT_DETAILS, SELECT_SESSION, read_details, read_session, select_sessions};
 use snapshots::{
     LABEL_IS, LABEL_IS_NOT, SELECT_OPERATION, SELECT_SNAPSHOT, read_operation, read_snapshot,
 };
@@ -192,12 +192,23 @@ impl StateStore for SqliteStore {
         )
     }
 
-    fn sessions(&self) -> Result<Vec<SessionRow>, StateError> {
+    fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionRow>, StateError> {
         self.all(
-            &format!("{SELECT_SESSION} ORDER BY rowid"),
-            (),
+            &select_sessions(filter),
+            params![
+                (!filter.statuses.is_empty()).then(|| json(&filter.statuses)),
+                filter.agent_id,
+                filter.parent_id.as_ref().map(SessionId::as_str),
+                (!filter.tags.is_empty()).then(|| json(&filter.tags)),
+                limit(filter.limit),
+            ],
             read_session,
         )
+    }
+
+    fn session_details(&self, id: &SessionId) -> Result<SessionDetails, StateError> {
+        let found = self.one(SELECT_DETAILS, params![id.as_str()], read_details)?;
+        Ok(found.unwrap_or_default())
     }
 
     fn run(&self, id: &RunId) -> Result<Option<RunRow>, StateError> {
@@ -293,6 +304,13 @@ impl StateStore for SqliteStore {
             &format!("{SELECT_QUEUE} WHERE run_id = ?1"),
             params![run_id.as_str()],
             read_queue,
+        )
+    }
+
+    fn queued_in(&self, session_id: &SessionId) -> Result<u64, StateError> {
+        self.count(
+            "SELECT count(*) FROM queue WHERE session_id = ?1 AND state = 'waiting'",
+            params![session_id.as_str()],
         )
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use stillframe::backends::Label;
-use stillframe::options::RunQuery;
+use stillframe::options::{RunQuery, SessionQuery};
 use stillframe::{AdapterOutput, Engine, ErrorKind, RunContext, RunOptions, RunStatus};
 
 use crate::support::{Gate, Host, Work, wait_for, writes};
@@ -44,7 +44,11 @@ async fn a_shutdown_takes_no_more_work_and_lets_what_is_under_way_end() {
     stopping.await.unwrap().unwrap();
 
     for error in [
-        engine.sessions().await.map(|_| ()).unwrap_err(),
+        engine
+            .sessions(SessionQuery::all())
+            .await
+            .map(|_| ())
+            .unwrap_err(),
         engine.session("t").await.map(|_| ()).unwrap_err(),
         session.record().await.map(|_| ()).unwrap_err(),
         session.pause("").await.map(|_| ()).unwrap_err(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use stillframe::backends::Label;
 use stillframe::events::{EventDraft, EventQuery, EventType, PositionsForgotten};
-use stillframe::options::{GcOptions, LogRetention, RunQuery};
+use stillframe::options::{GcOptions, LogRetention, RunQuery, SessionQuery};
 use stillframe::records::TranscriptItem;
 use stillframe::{
     AdapterOutput, Cursor, Engine, Error, ErrorKind, Event, RunContext, RunOptions, SessionManager,
@@ -321,13 +321,13 @@ async fn a_session_that_has_ended_goes_with_all_that_is_on_record_of_it() {
     );
 
     let ids: Vec<String> = engine
-        .sessions()
+        .sessions(SessionQuery::all())
         .await
         .unwrap()
         .iter()
         .map(|s| s.id.to_string())
         .collect();
-    assert_eq!(ids, ["young", "open"]);
+    assert_eq!(ids, ["open", "young"]);
     let gone = engine.find_run("run-of-old").await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
     assert_eq!(
@@ -393,7 +393,7 @@ async fn so_many_sessions_that_have_ended_are_kept_and_those_of_kept_snapshots()
         busy_session(&engine, name).await;
     }
     let names = || async {
-        let sessions = engine.sessions().await.unwrap();
+        let sessions = engine.sessions(SessionQuery::all()).await.unwrap();
         sessions
             .iter()
             .map(|s| s.id.to_string())
@@ -401,9 +401,9 @@ async fn so_many_sessions_that_have_ended_are_kept_and_those_of_kept_snapshots()
     };
     let kept = |max| LogRetention::default().max_ended_sessions(max);
     engine.trim_log(kept(4)).await.unwrap();
-    assert_eq!(names().await, ["c", "captures", "x", "y"]);
+    assert_eq!(names().await, ["y", "x", "captures", "c"]);
     engine.trim_log(kept(1)).await.unwrap();
-    assert_eq!(names().await, ["captures", "y"]);
+    assert_eq!(names().await, ["y", "captures"]);
     // Once the snapshot is gone, and another one is the newest.
     host.write("file", "2");
     let other = engine.session("other").await.unwrap();
@@ -547,7 +547,7 @@ fn what_is_interrupted_is_whole_and_goes_on() {
             engine.trim_log(kept).await.unwrap();
             let left = engine.events(EventQuery::all()).await.unwrap();
             assert_eq!(left, written[written.len() - 100..]);
-            assert_eq!(engine.sessions().await.unwrap().len(), 1);
+            assert_eq!(engine.sessions(SessionQuery::all()).await.unwrap().len(), 1);
             engine
                 .gc(&host.workspace(), GcOptions::default())
                 .await

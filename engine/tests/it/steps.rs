@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use stillframe::backends::{Operation, StateDir, Workspace};
 use stillframe::events::EventType;
-use stillframe::options::RunQuery;
+use stillframe::options::{RunQuery, SessionQuery};
 use stillframe::records::{PhaseRecord, RestoreStatus, SessionStatus, StepStatus};
 use stillframe::steps::{
     Rerun, RetryPolicy, StepContext, StepError, StepIdentity, StepOptions, StepPlan,
@@ -1362,7 +1362,7 @@ fn a_run_whose_end_could_not_be_written_down_can_go_on_in_its_session() {
         completed(&engine.run_once(options, work(&ran)).await.unwrap());
         assert_eq!(ran.all(), ["a"], "its step was done");
         assert_eq!(
-            engine.sessions().await.unwrap()[0].status,
+            engine.sessions(SessionQuery::all()).await.unwrap()[0].status,
             SessionStatus::Completed
         );
     });

@@ -14,7 +14,7 @@ use super::queue::{claim_queued, enqueue, requeue, withdraw_all};
 use super::restores::{begin_restore, end_restore};
 use super::run_state::set_state;
 use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
-use super::sessions::{create_session, move_session};
+use super::sessions::{create_session, describe_session, move_session};
 use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
 use super::steps::{put_phase, put_step, put_task, set_step_commit};
 use crate::state::change::Change;
@@ -28,6 +28,7 @@ pub(super) fn apply(
 ) -> Result<(), StateError> {
     match change {
         Change::CreateSession { id, at } => create_session(transaction, id, *at),
+        Change::DescribeSession { id, details } => describe_session(transaction, id, details),
         Change::MoveSession {
             id,
             from,

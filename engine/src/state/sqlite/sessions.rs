@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::lost::lost;
-use super::values::{count, id, nanoseconds, time, word};
+use super::values::{all_of, count, id, json, nanoseconds, parse, time, word};
 use crate::id::SessionId;
-use crate::records::session::{SessionRow, SessionStatus};
+use crate::records::session::{SessionDetails, SessionRow, SessionStatus};
+use crate::state::SessionFilter;
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
@@ -25,6 +26,77 @@ pub(super) fn create_session(
         params![id.as_str(), nanoseconds(at)],
     )?;
     Ok(())
+}
+
+/// Replaces what a host says of a session.
+pub(super) fn describe_session(
+    transaction: &Connection,
+    id: &SessionId,
+    details: &SessionDetails,
+) -> Result<(), StateError> {
+    let is_there = transaction
+        .prepare_cached("SELECT 1 FROM sessions WHERE id = ?1")?
+        .exists(params![id.as_str()])?;
+    if !is_there {
+        let what = format!("session {id}");
+        return Err(StateError::NotFound { what });
+    }
+    transaction.execute(
+        "INSERT OR REPLACE INTO session_details
+             (session_id, agent_id, tags, metadata, parent_id, row_sum)
+         VALUES (?1, ?2, ?3, ?4, ?5, row_sum('session_details', ?1, ?2, ?3, ?4, ?5))",
+        params![
+            id.as_str(),
+            details.agent_id,
+            json(&details.tags),
+            json(&details.metadata),
+            details.parent_id.as_ref().map(SessionId::as_str),
+        ],
+    )?;
+    Ok(())
+}
+
+pub(super) const SELECT_DETAILS: &str = concat!(
+    "SELECT session_id, agent_id, tags, metadata, parent_id, ",
+    damaged!(session_details),
+    " FROM session_details WHERE session_id = ?1"
+);
+
+pub(super) fn read_details(row: &Row<'_>) -> Result<SessionDetails, StateError> {
+    Ok(SessionDetails {
+        agent_id: row.get(1)?,
+        tags: parse(&row.get::<_, String>(2)?)?,
+        metadata: parse(&row.get::<_, String>(3)?)?,
+        parent_id: row.get::<_, Option<String>>(4)?.map(id).transpose()?,
+    })
+}
+
+/// The statement for the sessions that match, newest first.
+pub(super) fn select_sessions(filter: &SessionFilter) -> String {
+    let conditions = [
+        (
+            !filter.statuses.is_empty(),
+            "status IN (SELECT value FROM json_each(?1))",
+        ),
+        (
+            filter.agent_id.is_some(),
+            "id IN (SELECT session_id FROM session_details WHERE agent_id = ?2)",
+        ),
+        (
+            filter.parent_id.is_some(),
+            "id IN (SELECT session_id FROM session_details WHERE parent_id = ?3)",
+        ),
+        (
+            !filter.tags.is_empty(),
+            "id IN (SELECT session_id FROM session_details AS d WHERE NOT EXISTS (
+                 SELECT 1 FROM json_each(?4) AS wanted WHERE NOT EXISTS (
+                     SELECT 1 FROM json_each(d.tags) AS own WHERE own.value = wanted.value)))",
+        ),
+    ];
+    format!(
+        "{SELECT_SESSION}{} ORDER BY rowid DESC LIMIT ?5",
+        all_of(&conditions)
+    )
 }
 
 /// Moves a session by compare-and-swap.
