@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use stillframe::backends::{Displaced, RefChange};
+use stillframe::backends::Displaced;
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::{RunQuery, SnapshotQuery};
 use stillframe::records::{
     PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue, TokenTotals, ToolCallRecord,
-    ToolCallStatus,
+    ToolCallStatus, WorkspaceSummary,
 };
 use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
@@ -350,6 +350,38 @@ fn tools(calls: &[ToolCallRecord]) -> Option<String> {
     (!calls.is_empty()).then_some(said)
 }
 
+/// The rows of what was seen of the workspace of a run.
+fn seen(workspace: &WorkspaceSummary) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    if let Some(diff) = &workspace.diff {
+        rows.push((
+            "changed",
+            format!(
+                "{}, {} added, {} removed",
+                output::count(diff.files_changed, "file"),
+                output::count(diff.insertions, "line"),
+                diff.deletions
+            ),
+        ));
+        if let Some(story) = super::restore::refs_story(&diff.refs, None) {
+            rows.push(("refs", story.trim_start_matches("refs: ").to_owned()));
+        }
+    }
+    if workspace.patch_purged {
+        rows.push(("patch", "purged".to_owned()));
+    }
+    if let Some(key) = &workspace.patch_ref {
+        rows.push(("patch", format!("artifact {}", output::printable(key))));
+    }
+    if let Some(rollback) = &workspace.rollback {
+        rows.push(("rollback", rollback.status.as_str().to_owned()));
+    }
+    if let Some(error) = &workspace.error {
+        rows.push(("engine", output::printable(&error.message)));
+    }
+    rows
+}
+
 /// The state that a run keeps, a line each; nothing if it keeps none.
 fn state(values: &[StateValue]) -> String {
     let rows: Vec<Vec<String>> = values
@@ -449,7 +481,8 @@ pub(super) fn listing(runs: &[RunRecord]) -> String {
     let rows: Vec<Vec<String>> = runs
         .iter()
         .map(|run| {
-            let changed = run.workspace["diff"]["files_changed"].as_u64();
+            let seen = run.workspace.as_ref();
+            let changed = seen.and_then(|seen| Some(seen.diff.as_ref()?.files_changed));
             vec![
                 run.id.to_string(),
                 format!("{:.0}", run.created_at),
@@ -506,38 +539,7 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     rows.push(("created", run.created_at.to_string()));
     rows.extend(run.started_at.map(|at| ("started", at.to_string())));
     rows.extend(run.ended_at.map(|at| ("ended", at.to_string())));
-    let diff = &run.workspace["diff"];
-    if let Some(changed) = diff["files_changed"].as_u64() {
-        let lines = |key: &str| diff[key].as_u64().unwrap_or(0);
-        rows.push((
-            "changed",
-            format!(
-                "{}, {} added, {} removed",
-                output::count(changed, "file"),
-                output::count(lines("insertions"), "line"),
-                lines("deletions")
-            ),
-        ));
-    }
-    let refs = diff["refs"].as_array().into_iter().flatten();
-    let refs: Vec<RefChange> = refs
-        .filter_map(|change| serde_json::from_value(change.clone()).ok())
-        .collect();
-    if let Some(story) = super::restore::refs_story(&refs, None) {
-        rows.push(("refs", story.trim_start_matches("refs: ").to_owned()));
-    }
-    if run.workspace["patch_purged"] == true {
-        rows.push(("patch", "purged".to_owned()));
-    }
-    if let Some(key) = run.workspace["patch_ref"].as_str() {
-        rows.push(("patch", format!("artifact {}", output::printable(key))));
-    }
-    for (key, name) in [("rollback", "rollback"), ("error", "engine")] {
-        let part = &run.workspace[key];
-        if let Some(text) = part["status"].as_str().or(part["message"].as_str()) {
-            rows.push((name, output::printable(text)));
-        }
-    }
+    rows.extend(run.workspace.iter().flat_map(|workspace| seen(workspace)));
     if run.total_agents > 0 {
         rows.push(("agents", run.total_agents.to_string()));
     }
@@ -555,15 +557,16 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     text.push_str(&tree(&export.phases));
     text.push_str(&asked(&export.questions));
     text.push_str(&state(&export.state));
-    for path in diff["changed_paths"].as_array().into_iter().flatten() {
-        if let Ok(path) = serde_json::from_value::<stillframe::backends::RelPath>(path.clone()) {
-            text.push_str(&format!("  {path}\n"));
-        }
+    let workspace = run.workspace.as_ref();
+    let diff = workspace.and_then(|workspace| workspace.diff.as_ref());
+    for path in diff.into_iter().flat_map(|diff| &diff.changed_paths) {
+        text.push_str(&format!("  {path}\n"));
     }
     // Those around its steps are named above.
-    let around = ["before_snapshot", "after_snapshot"].map(|key| run.workspace[key].as_str());
+    let around = workspace.map(|workspace| [&workspace.before_snapshot, &workspace.after_snapshot]);
+    let around: Vec<&SnapshotId> = around.into_iter().flatten().flatten().collect();
     for snapshot in snapshots {
-        if !around.contains(&Some(snapshot.id.as_str())) {
+        if !around.contains(&&snapshot.id) {
             continue;
         }
         text.push('\n');
@@ -597,7 +600,11 @@ mod tests {
                     "files_changed": 2, "insertions": 3, "deletions": 1,
                     "changed_paths": ["a", {"base64": "Yf8="}],
                 },
-                "rollback": {"status": "completed"}, "error": null,
+                "rollback": {
+                    "status": "completed", "guard_snapshot": null, "safety_tag": null,
+                    "restored": [], "leftover_ignored": [], "skipped": [], "error": null,
+                },
+                "error": null,
             },
         }))
         .expect("it is a run")
@@ -683,7 +690,8 @@ mod tests {
     #[test]
     fn a_run_in_full_has_its_paths_and_the_coverage_of_its_snapshots() {
         let mut export = export(json!([]));
-        export.run.workspace["before_snapshot"] = json!(export.snapshots[0].id);
+        let workspace = export.run.workspace.as_mut().expect("it has one");
+        workspace.before_snapshot = Some(export.snapshots[0].id.clone());
         let text = description(&export, &[]);
         for part in [
             "exit code  2\n",

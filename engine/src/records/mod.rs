@@ -44,6 +44,7 @@ pub use recovery::{LeftWorkspace, RecoveryReport, Survivor, UnknownAdapter};
 pub use restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
+pub use run_document::{DiffSummary, KeptPatch, WorkspaceSummary};
 pub use run_record::{LeaseRecord, RunExport, RunRecord};
 pub use run_state::{StateTransition, StateValue};
 pub use run_totals::TokenTotals;

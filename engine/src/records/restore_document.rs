@@ -29,6 +29,17 @@ pub enum RestoreStatus {
     Failed,
 }
 
+impl RestoreStatus {
+    /// The name that JSON documents use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// What a restore, a rollback or an undo did: its outcome and its JSON document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -65,51 +65,78 @@ struct KeptCommand {
     output_error: Option<Failure>,
 }
 
-/// What was seen of the workspace of a run.
+/// What was seen of the workspace of a run, in short. What a version wrote that this one cannot read
+/// is left out, but for the patch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub(crate) struct RunSummary {
+#[non_exhaustive]
+pub struct WorkspaceSummary {
+    /// Who captured it.
     #[serde(deserialize_with = "part")]
-    pub(crate) backend: Option<BackendKind>,
+    pub backend: Option<BackendKind>,
+    /// What the snapshot before the work is called in its store: [`Snapshot::reference`].
     #[serde(deserialize_with = "part")]
-    pub(crate) before_ref: Option<String>,
+    pub before_ref: Option<String>,
+    /// The same of the snapshot after the work; `None` if there is none.
     #[serde(deserialize_with = "part")]
-    pub(crate) after_ref: Option<String>,
+    pub after_ref: Option<String>,
+    /// The snapshot before the work.
     #[serde(deserialize_with = "part")]
-    pub(crate) before_snapshot: Option<SnapshotId>,
+    pub before_snapshot: Option<SnapshotId>,
+    /// The snapshot after the work; `None` if there is none.
     #[serde(deserialize_with = "part")]
-    pub(crate) after_snapshot: Option<SnapshotId>,
+    pub after_snapshot: Option<SnapshotId>,
+    /// What changed; `None` if it could not be computed.
     #[serde(deserialize_with = "part")]
-    pub(crate) diff: Option<DiffSummary>,
+    pub diff: Option<DiffSummary>,
+    /// The rollback; `None` if there was none.
     #[serde(deserialize_with = "part")]
-    pub(crate) rollback: Option<RestoreDocument>,
+    pub rollback: Option<RestoreDocument>,
+    /// Why the engine failed after the work.
     #[serde(deserialize_with = "part")]
-    pub(crate) error: Option<Failure>,
+    pub error: Option<Failure>,
+    /// The patch, if it is small enough to be kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) patch: Option<KeptPatch>,
+    pub patch: Option<KeptPatch>,
+    /// The key of the artifact that has the patch.
     #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
-    pub(crate) patch_ref: Option<String>,
+    pub patch_ref: Option<String>,
+    /// The size of the patch, wherever it is.
     #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
-    pub(crate) patch_bytes: Option<u64>,
+    pub patch_bytes: Option<u64>,
+    /// Whether there was a patch that a purge took out. In JSON only if so.
+    #[serde(deserialize_with = "truth", skip_serializing_if = "std::ops::Not::not")]
+    pub patch_purged: bool,
 }
 
 /// What a run changed, in short.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DiffSummary {
-    pub(crate) files_changed: u64,
-    pub(crate) insertions: u64,
-    pub(crate) deletions: u64,
-    pub(crate) changed_paths: Vec<RelPath>,
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct DiffSummary {
+    /// How many files were added, modified or deleted.
+    pub files_changed: u64,
+    /// How many lines were added.
+    pub insertions: u64,
+    /// How many lines were removed.
+    pub deletions: u64,
+    /// The paths of those files, sorted.
+    pub changed_paths: Vec<RelPath>,
+    /// The refs that changed. In JSON only if there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) refs: Vec<RefChange>,
+    pub refs: Vec<RefChange>,
 }
 
 /// A patch in the record of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
-pub(crate) enum KeptPatch {
+#[non_exhaustive]
+pub enum KeptPatch {
+    /// It can be applied.
     Text(PatchText),
-    /// Nobody can tell what it has.
+    /// What another version wrote; nobody can tell what it has.
     Unreadable(Value),
 }
 
@@ -117,6 +144,10 @@ pub(crate) enum KeptPatch {
 fn part<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
     let value = Value::deserialize(from)?;
     Ok(serde_json::from_value(value).ok())
+}
+
+fn truth<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Ok(part(from)?.unwrap_or_default())
 }
 
 impl KeptOutput {
@@ -140,7 +171,12 @@ impl KeptOutput {
     }
 }
 
-impl RunSummary {
+impl WorkspaceSummary {
+    /// What a row has; `None`: the run has not ended, or has no workspace.
+    pub(crate) fn of(kept: &Value) -> Option<Self> {
+        (!kept.is_null()).then(|| Self::deserialize(kept).unwrap_or_default())
+    }
+
     /// With these snapshots.
     pub(crate) fn between(before: Option<&Snapshot>, after: Option<&Snapshot>) -> Self {
         Self {
@@ -187,8 +223,8 @@ impl RunRow {
     }
 
     /// What was seen of its workspace; of a run that has not ended, or has none, that is nothing.
-    pub(crate) fn seen(&self) -> RunSummary {
-        RunSummary::deserialize(&self.summary).unwrap_or_default()
+    pub(crate) fn seen(&self) -> WorkspaceSummary {
+        WorkspaceSummary::of(&self.summary).unwrap_or_default()
     }
 
     /// What its adapter returned.
@@ -284,16 +320,17 @@ mod tests {
 
     #[test]
     fn a_part_of_a_summary_that_cannot_be_read_takes_no_other_along() {
-        let mut kept = document(&RunSummary {
+        let mut kept = document(&WorkspaceSummary {
             before_ref: Some("a".to_owned()),
             error: Some(Failure::of_work("it failed")),
-            ..RunSummary::default()
+            ..WorkspaceSummary::default()
         });
         let text = r#"{"after_ref":null,"after_snapshot":null,"backend":null,"before_ref":"a","before_snapshot":null,"diff":null,"error":{"kind":null,"message":"it failed"},"rollback":null}"#;
         assert_eq!(kept.to_string(), text);
         kept["backend"] = json!("of another version");
         kept["patch"] = json!({ "of": "another version" });
-        let read = RunSummary::deserialize(&kept).unwrap();
+        kept["patch_purged"] = json!("yes");
+        let read = WorkspaceSummary::deserialize(&kept).unwrap();
         assert_eq!(read.backend, None);
         assert_eq!(read.error, Some(Failure::of_work("it failed")));
         assert!(matches!(read.patch, Some(KeptPatch::Unreadable(_))));

@@ -14,6 +14,7 @@ use crate::records::lease::Lease;
 use crate::records::question::QuestionRecord;
 use crate::records::queue::QueueRecord;
 use crate::records::run::RunStatus;
+use crate::records::run_document::WorkspaceSummary;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::run_totals::{RunTotals, TokenTotals};
@@ -54,9 +55,8 @@ pub struct RunRecord {
     pub options: serde_json::Value,
     /// What the adapter returned, without the streams of a command.
     pub output: serde_json::Value,
-    /// `{backend, before_ref, after_ref, diff, patch_ref, patch_bytes, …}`; null without a
-    /// workspace.
-    pub workspace: serde_json::Value,
+    /// What was seen of its workspace; `None`: it has not ended, or has no workspace.
+    pub workspace: Option<Box<WorkspaceSummary>>,
     /// How many agents it has on record.
     #[serde(default)]
     pub total_agents: u64,
@@ -162,7 +162,7 @@ impl RunRecord {
             metadata,
             options: row.options,
             output: row.output,
-            workspace: row.summary,
+            workspace: WorkspaceSummary::of(&row.summary).map(Box::new),
             total_agents: totals.agents,
             total_tool_calls: totals.tool_calls,
             total_tokens: totals.tokens,

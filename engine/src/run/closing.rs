@@ -15,7 +15,7 @@ use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::restore_document::RestoreDocument;
-use crate::records::run_document::{RunSummary, document};
+use crate::records::run_document::{WorkspaceSummary, document};
 use crate::run::patch::{self, Incoming};
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::Registering;
@@ -38,11 +38,11 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
     if closing.backend.is_none() && closing.error.is_none() {
         return Value::Null;
     }
-    let summary = RunSummary {
+    let summary = WorkspaceSummary {
         backend: closing.backend,
         rollback: rollback.cloned(),
         error: closing.error.clone(),
-        ..RunSummary::between(closing.before.as_ref(), closing.after.as_ref())
+        ..WorkspaceSummary::between(closing.before.as_ref(), closing.after.as_ref())
     };
     document(&match &closing.diff {
         Some(diff) => summary.with_diff(diff),

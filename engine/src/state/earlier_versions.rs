@@ -300,9 +300,10 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
             }
             // What the run left is captured by the options that it had then.
             let running = engine.find_run("run_running").await.unwrap();
-            let after = running.workspace["after_snapshot"].as_str();
-            let after = after.unwrap_or_else(|| panic!("{version}: {:?}", running.workspace));
-            let after = engine.find_snapshot(after).await.unwrap();
+            let seen = running.workspace.unwrap();
+            let after = seen.after_snapshot.clone();
+            let after = after.unwrap_or_else(|| panic!("{version}: {seen:?}"));
+            let after = engine.find_snapshot(after.as_str()).await.unwrap();
             assert_eq!(after.label.as_str(), "after_failure");
             assert_eq!(after.metadata.files, 1);
             let first = engine

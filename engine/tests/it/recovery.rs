@@ -49,7 +49,7 @@ fn a_run_that_a_dead_engine_left_is_failed_with_what_it_left_on_record() {
         assert_eq!(run.status, RunStatus::Failed);
         let error = run.error.unwrap();
         assert!(error.message.contains("stranded_in_progress"), "{error:?}");
-        assert_eq!(run.workspace["diff"]["files_changed"], 1);
+        assert_eq!(run.workspace.unwrap().diff.unwrap().files_changed, 1);
         let last = all(&engine, &session).await.pop().unwrap();
         assert_eq!(last.event_type, EventType::RUN_FAILED);
         assert_eq!(last.data["reason"], "stranded_in_progress");
@@ -101,9 +101,9 @@ fn a_run_that_a_dead_engine_left_has_its_whole_patch_as_an_artifact() {
         let engine = Engine::start(options).await.unwrap();
         let run = engine.find_run("stranded").await.unwrap();
         assert_eq!(run.status, RunStatus::Failed);
-        let key = run.workspace["patch_ref"].as_str().unwrap();
+        let key = run.workspace.unwrap().patch_ref.unwrap();
         let mut text = String::new();
-        let mut patch = engine.open_artifact(key).await.unwrap();
+        let mut patch = engine.open_artifact(&key).await.unwrap();
         std::io::Read::read_to_string(&mut patch, &mut text).unwrap();
         assert!(text.contains("+x"), "{text}");
         let session = engine.session("s").await.unwrap();
@@ -149,7 +149,8 @@ fn a_patch_that_a_dead_engine_had_on_record_is_named_again() {
         assert_eq!(run.status, RunStatus::Failed);
         let kept = engine.artifacts(None).await.unwrap();
         assert_eq!(kept.len(), 1, "{kept:?}");
-        assert_eq!(run.workspace["patch_ref"], kept[0].key.as_str());
+        let key = run.workspace.unwrap().patch_ref;
+        assert_eq!(key.as_deref(), Some(kept[0].key.as_str()));
         let events = all(&engine, &session).await;
         let compared = events
             .iter()
@@ -289,7 +290,8 @@ fn a_workspace_that_is_gone_does_not_keep_an_engine_from_starting() {
         let engine = host.engine().await;
         let runs = engine.runs(RunQuery::all()).await.unwrap();
         assert_eq!(runs[0].status, RunStatus::Failed);
-        assert!(runs[0].workspace["error"]["message"].is_string());
+        let seen = runs[0].workspace.as_ref().unwrap();
+        assert!(seen.error.is_some(), "{seen:?}");
     });
 }
 
@@ -400,7 +402,7 @@ fn a_stranded_run_in_a_workspace_in_use_is_settled_by_a_later_engine() {
         let engine = host.engine().await;
         let run = engine.find_run("stranded").await.unwrap();
         assert_eq!(run.status, RunStatus::Failed);
-        assert_eq!(run.workspace["diff"]["files_changed"], 1);
+        assert_eq!(run.workspace.unwrap().diff.unwrap().files_changed, 1);
     });
 }
 

@@ -58,8 +58,9 @@ async fn a_run_gives_both_snapshots_and_what_changed_between_them() {
     );
     let run = engine.find_run(outcome.run_id.as_str()).await.unwrap();
     assert_eq!(run.status, RunStatus::Completed);
-    assert_eq!(run.workspace["diff"]["files_changed"], 1);
-    assert_eq!(run.workspace["before_ref"], before.reference.as_str());
+    let seen = run.workspace.unwrap();
+    assert_eq!(seen.diff.unwrap().files_changed, 1);
+    assert_eq!(seen.before_ref, Some(before.reference.clone()));
     assert_eq!(run.options["workspace"]["max_patch_bytes"], 1_048_576);
     assert_eq!(run.options["workspace"]["strategy"], "auto");
     let listed = engine.snapshots(&host.workspace()).await.unwrap();
@@ -570,8 +571,11 @@ async fn a_patch_above_the_limit_is_kept_whole_as_an_artifact() {
     assert_eq!(text.len() as u64, diff.patch_bytes.unwrap());
     assert_eq!(text.matches("+0123456789").count(), 1000, "the whole of it");
     let run = engine.find_run(outcome.run_id.as_str()).await.unwrap();
-    assert_eq!(run.workspace["patch_ref"], key.as_str());
-    assert_eq!(run.workspace["patch_bytes"], diff.patch_bytes.unwrap());
+    let seen = run.workspace.unwrap();
+    assert_eq!(
+        (seen.patch_ref, seen.patch_bytes),
+        (Some(key), diff.patch_bytes)
+    );
 }
 
 #[tokio::test]
