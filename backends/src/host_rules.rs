@@ -2,10 +2,10 @@
 //!
 //! Nothing here reads a file.
 
-use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::path::RelPath;
+use crate::path_globs::PathGlobs;
 
 /// What to leave out of a capture, beyond git's own rules or the hash backend's default names.
 ///
@@ -31,12 +31,7 @@ pub(crate) struct HostRules {
     names: Vec<String>,
     /// From the workspace down.
     paths: Vec<RelPath>,
-    globs: Vec<String>,
-    /// All of `globs`, for whole paths.
-    on_paths: GlobSet,
-    /// Those of `globs` without a slash, for last names; `name_globs` has the place of each.
-    on_names: GlobSet,
-    name_globs: Vec<usize>,
+    globs: PathGlobs,
 }
 
 impl IgnoreOptions {
@@ -67,30 +62,8 @@ impl HostRules {
                 rules.names.push(text.clone());
             }
         }
-        let (mut on_paths, mut on_names) = (GlobSet::builder(), GlobSet::builder());
-        for (at, text) in options.globs.iter().enumerate() {
-            let wrong = |reason: &str| format!("the ignore glob {text:?} {reason}");
-            if let Some(reason) = defect_of_glob(text) {
-                return Err(wrong(reason));
-            }
-            let glob = GlobBuilder::new(text)
-                .literal_separator(true)
-                .backslash_escape(true)
-                .build()
-                .map_err(|e| wrong(&format!("is not valid: {}", e.kind())))?;
-            if !text.contains('/') {
-                on_names.add(glob.clone());
-                rules.name_globs.push(at);
-            }
-            on_paths.add(glob);
-        }
-        let build = |set: GlobSetBuilder| {
-            set.build()
-                .map_err(|e| format!("the ignore globs cannot be used: {e}"))
-        };
-        rules.on_paths = build(on_paths)?;
-        rules.on_names = build(on_names)?;
-        rules.globs.clone_from(&options.globs);
+        rules.globs =
+            PathGlobs::new(&options.globs).map_err(|wrong| format!("the ignore {wrong}"))?;
         Ok(rules)
     }
 
@@ -119,19 +92,8 @@ impl HostRules {
         if self.paths.contains(path) {
             return Some(format!("ignore.paths: {path}"));
         }
-        if self.globs.is_empty() || path.is_root() {
-            return None;
-        }
-        let on_path = self
-            .on_paths
-            .matches_candidate(&Candidate::from_bytes(path.as_bytes()));
-        let at = on_path.first().copied().or_else(|| {
-            let on_name = self
-                .on_names
-                .matches_candidate(&Candidate::from_bytes(name));
-            on_name.first().map(|at| self.name_globs[*at])
-        })?;
-        Some(format!("ignore.globs: {}", self.globs[at]))
+        let glob = self.globs.matching(path)?;
+        Some(format!("ignore.globs: {glob}"))
     }
 
     /// The rule that excludes `path` or a directory above it: whether a walk would get there.
@@ -142,26 +104,6 @@ impl HostRules {
             self.excludes(&at, is_dir || at != *path)
         })
     }
-}
-
-/// Why a glob could match no path, or none below the workspace.
-fn defect_of_glob(text: &str) -> Option<&'static str> {
-    if text.is_empty() {
-        return Some("is empty");
-    }
-    if text.starts_with('/') {
-        return Some("is absolute");
-    }
-    if text.contains('\0') {
-        return Some("holds a NUL byte");
-    }
-    text.split('/').find_map(|name| match name {
-        "" if text.ends_with('/') => Some("ends with a slash, as no path does"),
-        "" => Some("has an empty component"),
-        "." => Some("has the component \".\""),
-        ".." => Some("has the component \"..\""),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

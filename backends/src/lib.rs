@@ -86,6 +86,7 @@ mod listed;
 mod must_run;
 mod owner;
 mod patch;
+mod path_globs;
 mod purge;
 #[cfg(test)]
 mod purge_faults;
@@ -142,6 +143,8 @@ pub use diff_error::DiffError;
 pub use holdings::{Holdings, Listing, Unreadable};
 
 pub use host_rules::IgnoreOptions;
+
+pub use path_globs::PathGlobs;
 
 pub use interrupt::Interrupt;
 

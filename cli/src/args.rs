@@ -547,9 +547,10 @@ A file of steps (TOML; all but the name can be left out, and the command of one 
   default = \"no\"             # counts after the deadline
   commit = \"Build\"           # what differs from the branch, once the command has ended well
 
-Exit codes: the command's own; 75 when it rests until somebody answers; 124 when its time was up;
-125 when Stillframe failed, before or after the command; 126 not executable; 127 not found; 128+N
-when signal N ended it, 143 when it was cancelled; 2 the command line is wrong.";
+Exit codes: the command's own; 75 when it rests until somebody answers; 77 when it did its work and
+changed what it must not; 124 when its time was up; 125 when Stillframe failed, before or after the
+command; 126 not executable; 127 not found; 128+N when signal N ended it, 143 when it was cancelled;
+2 the command line is wrong.";
 
 const RUN_USAGE: &str = "\
 stillframe run [OPTIONS] -- <CMD>...
@@ -591,6 +592,19 @@ pub(crate) struct RunArgs {
     /// Put everything back if the command fails, is cancelled or takes too long.
     #[arg(long)]
     pub(crate) rollback_on_failure: bool,
+
+    /// Fail the run if it changes a path that matches, or lies below one: * and ? stay within a
+    /// name, **/ is any directories; one without / is a name in any directory. Can be given again.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) forbid: Vec<String>,
+
+    /// Fail the run if it changes more files than this.
+    #[arg(long, value_name = "N", value_parser = number)]
+    pub(crate) max_changed_files: Option<u64>,
+
+    /// Fail the run if the files that it changed have more bytes than this together.
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) max_changed_bytes: Option<u64>,
 
     /// Make no patch of the changes.
     #[arg(long)]

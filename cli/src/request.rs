@@ -17,6 +17,7 @@ use stillframe::options::{
     CopyRequest, DiffEnd, GcOptions, LogRetention, RetentionOptions, RunQuery, SessionQuery,
     SnapshotQuery, UndoTarget,
 };
+use stillframe::policy::RunLimits;
 use stillframe::{
     CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
     WorkspaceOptions,
@@ -741,7 +742,14 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
         Some(file) => format!("steps {}", quoted(file.as_os_str())),
         None => command_line(&args.command),
     };
-    let mut options = RunOptions::new(input).workspace(workspace);
+    let mut limits = RunLimits::default().forbid(args.forbid);
+    if let Some(files) = args.max_changed_files {
+        limits = limits.max_changed_files(files);
+    }
+    if let Some(bytes) = args.max_changed_bytes {
+        limits = limits.max_changed_bytes(bytes);
+    }
+    let mut options = RunOptions::new(input).workspace(workspace).limits(limits);
     let id = match args.run_id {
         Some(id) => Some(id),
         None => run_id(chooser.surroundings)?,

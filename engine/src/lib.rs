@@ -61,6 +61,7 @@ pub mod events;
 mod failure;
 mod id;
 pub mod options;
+pub mod policy;
 mod process;
 pub mod records;
 mod run;

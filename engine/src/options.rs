@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
+use crate::policy::limits::RunLimits;
 use crate::records::queue::Priority;
 use crate::records::run::RunStatus;
 use crate::records::session::SessionStatus;
@@ -172,6 +173,10 @@ pub struct RunOptions {
     /// How urgent the run is: in the queue, and when captures wait for a thread. Default:
     /// [`Priority::Interactive`].
     pub priority: Priority,
+    /// What the run may do at most. They are stored with it: when it is resumed they hold again, but
+    /// for those that are given anew. Default: none but [those of the
+    /// engine](crate::EngineOptions::limits).
+    pub limits: RunLimits,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
     /// Whether the host chose no id, so this one is not started again.
@@ -191,6 +196,7 @@ impl RunOptions {
             hot_wait: None,
             metadata: serde_json::Value::Null,
             priority: Priority::Interactive,
+            limits: RunLimits::default(),
             own_session: false,
             is_nameless: false,
         }
@@ -199,12 +205,27 @@ impl RunOptions {
     stillframe_model::setters! {
         hot_wait: Duration,
         priority: Priority,
+        limits: RunLimits,
         resumable: bool,
         metadata: serde_json::Value,
         run_id: RunId,
         workspace: WorkspaceOptions,
         cancellation: CancellationToken,
         timeout: Duration,
+    }
+
+    /// Refuses what cannot be, before anything is done.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Some(defect) = self.limits.defect() {
+            return Err(Error::invalid_options(defect));
+        }
+        match &self.workspace {
+            Some(workspace) => workspace.check(),
+            None if self.limits.are_of_changes() => Err(Error::invalid_options(
+                "the run has no workspace, so that what it changes can have no limits",
+            )),
+            None => Ok(()),
+        }
     }
 }
 

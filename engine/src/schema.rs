@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::events::data;
 use crate::events::event::{Event, EventSource, EventType};
+use crate::policy::{PolicyViolation, Usage};
 
 /// The schema of documents of this type, as they are written (draft 2020-12).
 pub fn of<T: JsonSchema + ?Sized>() -> Schema {
@@ -40,7 +41,14 @@ pub fn of_events() -> Schema {
         definitions.insert(event_type.to_string(), said.to_value());
     }
     for (event_type, meaning) in EventType::MEANINGS_IN_COMMON {
-        let said = json!({ "description": meaning.trim() });
+        let meaning = meaning.trim();
+        let mut said = json!({ "description": meaning });
+        if *event_type == EventType::TOKEN_USAGE_UPDATED {
+            // Whoever writes it, it is added up.
+            let usage = generator.subschema_for::<Usage>();
+            said = json!({ "description": meaning, "allOf": [usage] });
+            rules.push(rule(json!({ "type": { "const": event_type } }), event_type));
+        }
         definitions.insert(event_type.to_string(), said);
     }
     for (event_type, _) in of_the_engine {
@@ -110,7 +118,8 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         "workspace_content_purged" => generator.subschema_for::<data::ContentPurged<'_>>(),
         "workspace_cleaned_up" => generator.subschema_for::<data::CleanedUp<'_>>(),
         "workspace_retention_announced" => generator.subschema_for::<data::RetentionAnnounced>(),
-        "error_occurred" | "policy_violation" => generator.subschema_for::<data::ErrorOccurred>(),
+        "error_occurred" => generator.subschema_for::<data::ErrorOccurred>(),
+        "policy_violation" => generator.subschema_for::<PolicyViolation>(),
         _ => return None,
     };
     Some(schema)

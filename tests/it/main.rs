@@ -44,6 +44,7 @@ mod memory;
 mod migrations;
 mod names_types;
 mod pins;
+mod policy;
 mod programs;
 mod properties;
 mod purge;

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Unreadable,
     /// A limit that the caller set, or a hard bound, was exceeded.
     LimitExceeded,
+    /// The policy of a run, or one of the run's limits, forbids it.
+    PolicyViolation,
     /// The disk is full, or a quota is.
     NoSpace,
     /// Stored content does not match its id, or is missing.
@@ -44,7 +46,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// The name that JSON documents use, such as `InvalidOptions`.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::InvalidOptions => "InvalidOptions",
             Self::NotFound => "NotFound",
@@ -54,6 +56,7 @@ impl ErrorKind {
             Self::Unsupported => "Unsupported",
             Self::Unreadable => "Unreadable",
             Self::LimitExceeded => "LimitExceeded",
+            Self::PolicyViolation => "PolicyViolation",
             Self::NoSpace => "NoSpace",
             Self::Corrupt => "Corrupt",
             Self::HostileRepository => "HostileRepository",
@@ -72,13 +75,13 @@ impl ErrorKind {
     /// quicker another time.
     ///
     /// For all others somebody has to do something first. What was asked for cannot be right or is
-    /// not there (`InvalidOptions`, `NotFound`), or is more than is allowed (`LimitExceeded`). What
-    /// was seen before has to be looked at again, because the same call would be refused again
-    /// (`Conflict`, `HeadMoved`), and a reader has to choose where it goes on
-    /// (`PositionsForgotten`). The place is of the wrong kind or is damaged (`Unsupported`,
-    /// `Unreadable`, `Corrupt`, `HostileRepository`), the disk is full or fails (`NoSpace`,
-    /// `Storage`): a loop that tries again would only hide that. `Cancelled`: somebody did not want
-    /// it.
+    /// not there (`InvalidOptions`, `NotFound`), is more than is allowed (`LimitExceeded`), or is
+    /// forbidden (`PolicyViolation`). What was seen before has to be looked at again, because the
+    /// same call would be refused again (`Conflict`, `HeadMoved`), and a reader has to choose where
+    /// it goes on (`PositionsForgotten`). The place is of the wrong kind or is damaged
+    /// (`Unsupported`, `Unreadable`, `Corrupt`, `HostileRepository`), the disk is full or fails
+    /// (`NoSpace`, `Storage`): a loop that tries again would only hide that. `Cancelled`: somebody
+    /// did not want it.
     pub fn is_retryable(self) -> bool {
         // Without a default, so that a new kind is decided about.
         match self {
@@ -90,6 +93,7 @@ impl ErrorKind {
             | Self::Unsupported
             | Self::Unreadable
             | Self::LimitExceeded
+            | Self::PolicyViolation
             | Self::NoSpace
             | Self::Corrupt
             | Self::HostileRepository
@@ -121,6 +125,7 @@ mod tests {
             (Unsupported, false),
             (Unreadable, false),
             (LimitExceeded, false),
+            (PolicyViolation, false),
             (NoSpace, false),
             (Corrupt, false),
             (HostileRepository, false),

@@ -41,11 +41,18 @@ const EXIT_TIMED_OUT: u8 = 124;
 /// The engine's message for a step whose changes should be undone and cannot be.
 const NOT_GONE_BACK: &str = "gone back from";
 
+/// The kind of what a run fails for that changed what it must not.
+const FORBIDDEN: &str = ErrorKind::PolicyViolation.as_str();
+
 /// As a command that SIGTERM ends has it, by which one is ended that somebody else cancels.
 const EXIT_CANCELLED: u8 = 128 + 15;
 
 /// How often a run that was asked to rest before it had begun is asked again.
 const SUSPEND_EVERY: Duration = Duration::from_millis(10);
+
+/// What `run` and `resume` exit with when the work was done, and the run failed for what it changed:
+/// the permission was not there, as sysexits.h has it.
+const EXIT_FORBIDDEN: u8 = 77;
 
 /// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as
 /// sysexits.h has it.
@@ -408,6 +415,7 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
             .unwrap_or(match ended.run_error {
                 // Nobody but the work failed, such as a step that somebody has given up.
                 Some(FailureRecord { kind: None, .. }) => EXIT_WORK_FAILED,
+                Some(error) if error.kind.as_deref() == Some(FORBIDDEN) => EXIT_FORBIDDEN,
                 _ => EXIT_ENGINE_FAILED,
             }),
     }
@@ -719,6 +727,15 @@ mod tests {
                 expected,
                 "{status} {own:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_run_that_changed_what_it_must_not_exits_with_77_unless_its_command_failed() {
+        for (own, expected) in [(Some(0), 77), (None, 77), (Some(3), 3)] {
+            let mut failed = document("failed", own, workspace(&["a"]));
+            failed.error = Some(FailureRecord::new("PolicyViolation", "it changed a"));
+            assert_eq!(exit_code(&ended(&failed), None), expected, "{own:?}");
         }
     }
 

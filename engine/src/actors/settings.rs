@@ -7,6 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use stillframe_backends::{Backend, BorrowMode, Progress};
 
+use crate::policy::BoxPolicy;
+use crate::policy::limits::RunLimits;
+
 /// The engine's options that are used after its start. See [`EngineOptions`](crate::EngineOptions)
 /// for each.
 #[derive(Clone)]
@@ -25,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) question_sweep: Duration,
     pub(crate) max_queued: u64,
     pub(crate) max_running_in_session: u64,
+    pub(crate) policy: Option<BoxPolicy>,
+    pub(crate) limits: RunLimits,
     /// The names of the adapters that queued runs can have, in order.
     pub(crate) adapters: Vec<String>,
 }

@@ -13,6 +13,8 @@ use stillframe_secrets::{SecretRule, SecretRules};
 use crate::actors::settings::Settings;
 use crate::error::Error;
 use crate::options::RunOptions;
+use crate::policy::limits::RunLimits;
+use crate::policy::{BoxPolicy, Policy};
 use crate::records::run_record::RunRecord;
 use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::adapters::Adapters;
@@ -89,6 +91,12 @@ pub struct EngineOptions {
     /// How many runs may wait in the queue of the state directory; one more is `Busy`. Default:
     /// 10 000.
     pub max_queued: usize,
+    /// Says what runs may do: see [`EngineOptions::policy`].
+    pub(crate) policy: Option<BoxPolicy>,
+    /// What a run that this engine executes may do at most, where the run has no limit [of its
+    /// own](crate::RunOptions::limits); paths that are forbidden here are forbidden in every run.
+    /// Those of changes do not concern runs without a workspace. Default: none.
+    pub limits: RunLimits,
     /// What does the work of submitted runs: see [`EngineOptions::adapter`].
     pub(crate) adapters: Adapters,
     /// What is a secret value besides what [the built-in
@@ -128,6 +136,8 @@ impl Default for EngineOptions {
             max_running: 8,
             max_running_in_session: 1,
             max_queued: 10_000,
+            policy: None,
+            limits: RunLimits::default(),
             adapters: Adapters::default(),
             secret_rules: Vec::new(),
         }
@@ -153,6 +163,8 @@ impl fmt::Debug for EngineOptions {
             .field("max_running", &self.max_running)
             .field("max_running_in_session", &self.max_running_in_session)
             .field("max_queued", &self.max_queued)
+            .field("has_policy", &self.policy.is_some())
+            .field("limits", &self.limits)
             .field("adapters", &self.adapters)
             .finish_non_exhaustive()
     }
@@ -176,7 +188,15 @@ impl EngineOptions {
         max_running: usize,
         max_running_in_session: usize,
         max_queued: usize,
+        limits: RunLimits,
         secret_rules: Vec<SecretRule>,
+    }
+
+    /// Has `policy` asked what runs may do, also queued ones. Default: nobody is asked, and
+    /// everything is allowed.
+    pub fn policy(mut self, policy: impl Policy) -> Self {
+        self.policy = Some(Arc::new(policy));
+        self
     }
 
     /// Registers an adapter for submitted runs: `make` gets the input of a run when the run is
@@ -248,6 +268,8 @@ impl EngineOptions {
             question_sweep: self.question_sweep,
             max_queued: u64::try_from(self.max_queued).unwrap_or(u64::MAX),
             max_running_in_session: u64::try_from(self.max_running_in_session).unwrap_or(u64::MAX),
+            policy: self.policy.clone(),
+            limits: self.limits.clone(),
             adapters: self.adapters.names(),
         }
     }
@@ -269,6 +291,9 @@ impl EngineOptions {
             return Err(Error::invalid_options(
                 "max_running, max_running_in_session and max_queued must not be zero",
             ));
+        }
+        if let Some(defect) = self.limits.defect() {
+            return Err(Error::invalid_options(defect));
         }
         if self.adapters.has("") {
             return Err(Error::invalid_options("an adapter must have a name"));

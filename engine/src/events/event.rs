@@ -224,7 +224,9 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     WORKSPACE_RETENTION_ANNOUNCED = "workspace_retention_announced";
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";
-    /// A run did what its policy forbids. Data: `kind`, `message`.
+    /// A run did, or was about to do, what its policy or a limit forbids. Data: a
+    /// [`PolicyViolation`](crate::policy::PolicyViolation), which has `kind`, `message`, `action`, and
+    /// what it is about.
     POLICY_VIOLATION = "policy_violation";
 }
 
@@ -258,8 +260,10 @@ event_types! { MEANINGS_IN_COMMON:
     MESSAGE_STREAMED = "message_streamed";
     /// An agent ended its turn. Data is the writer's.
     TURN_COMPLETED = "turn_completed";
-    /// This was used since the last report. Data is the writer's; `input_tokens` and `output_tokens`
-    /// are added to [the totals of the run](crate::records::RunRecord::total_tokens).
+    /// This was used since the last report: a [`Usage`](crate::policy::Usage), which has
+    /// `input_tokens`, `output_tokens` and `cost`, no totals. The tokens are added to [the totals of
+    /// the run](crate::records::RunRecord::total_tokens). Further keys are the writer's; up to 64
+    /// KiB.
     TOKEN_USAGE_UPDATED = "token_usage_updated";
     /// An error that occurred is overcome. Data: `kind`, `message`.
     ERROR_RECOVERED = "error_recovered";

@@ -8,6 +8,7 @@ use serde_json::Value;
 use stillframe_backends::{BackendKind, Diff, PatchText, RefChange, RelPath, Snapshot, SnapshotId};
 
 use crate::failure::Failure;
+use crate::policy::limits::RunLimits;
 use crate::records::output::AdapterOutput;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_row::RunRow;
@@ -21,6 +22,8 @@ pub(crate) struct KeptOptions<W> {
     /// Of a run that was submitted, if it has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hot_wait_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "RunLimits::are_none")]
+    pub(crate) limits: RunLimits,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
@@ -37,6 +40,13 @@ pub(crate) struct BegunAs {
     pub(crate) resumable: bool,
     /// Whether its session was made for it, and ends with it.
     pub(crate) own_session: bool,
+}
+
+/// What a run may do at most. Rows of runs without limits do not have it.
+#[derive(Deserialize)]
+struct KeptLimits {
+    #[serde(default)]
+    limits: RunLimits,
 }
 
 /// What the adapter of a run returned: all but the streams of a command, which are the caller's.
@@ -222,6 +232,11 @@ impl RunRow {
             .metadata
     }
 
+    /// The limits that the run was begun with.
+    pub(crate) fn limits(&self) -> Result<RunLimits, serde_json::Error> {
+        KeptLimits::deserialize(&self.options).map(|kept| kept.limits)
+    }
+
     /// What was seen of its workspace; of a run that has not ended, or has none, that is nothing.
     pub(crate) fn seen(&self) -> WorkspaceSummary {
         WorkspaceSummary::of(&self.summary).unwrap_or_default()
@@ -260,6 +275,7 @@ mod tests {
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
             hot_wait_ms: None,
+            limits: RunLimits::default(),
             begun_as,
             metadata: json!({ "steps": 1 }),
         });

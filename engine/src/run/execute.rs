@@ -28,9 +28,13 @@ use crate::actors::run::{Step, Work};
 use crate::blocking::{caught, panic_text};
 use crate::error::Error;
 use crate::events::data::{RunStarted, data};
+use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
 use crate::options::{RunOptions, WorkspaceOptions};
+use crate::policy::PolicySubject;
+use crate::policy::limits::RunLimits;
+use crate::policy::used::Used;
 use crate::records::outcome::{RunOutcome, RunResult};
 use crate::records::output::AdapterOutput;
 use crate::records::run::{RunEvent, RunStatus};
@@ -58,7 +62,7 @@ use captures::CaptureRequest;
 use ending::abandon;
 use queued::Queued;
 pub(crate) use queued::{Begun, begin, options_of, submit};
-use result::{result, unwanted};
+use result::{judged, result, unwanted, violated};
 
 /// How long the work of a run may take that calls a model, unless the host says otherwise: most
 /// answers take seconds, and one that takes longer than this seldom comes.
@@ -127,9 +131,8 @@ pub(crate) async fn execute(
     adapter: BoxAdapter,
 ) -> Result<RunOutcome, Error> {
     let permit = core.admit()?;
-    if let Some(workspace) = &options.workspace {
-        workspace.check()?;
-    }
+    options.check()?;
+    let mut options = options;
     let recorded = match &options.run_id {
         Some(id) => recorded::recorded_when_settled(core, id).await?,
         None => None,
@@ -147,6 +150,7 @@ pub(crate) async fn execute(
         if recorded.claim() == Claim::Queued {
             return Err(recorded.queued().in_run(recorded.row.id.clone()));
         }
+        options.limits = options.limits.over(&limits_of(&recorded.row)?);
     }
     let parts = core.parts.clone();
     let (options, adapter, workspace) = core
@@ -196,6 +200,16 @@ pub(crate) async fn execute(
         _permit: permit,
     };
     task.start().await
+}
+
+/// The limits that a run was begun with.
+fn limits_of(row: &RunRow) -> Result<RunLimits, Error> {
+    row.limits().map_err(|e| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("the limits of run {} cannot be read: {e}", row.id),
+        )
+    })
 }
 
 /// Gives a run that calls a model its time, unless the host has.
@@ -557,6 +571,10 @@ impl RunTask {
         let mut result = self.work(&steps, before.clone().map(Arc::new)).await;
         // What ends after this changes nothing in a run that is over.
         steps.settle().await;
+        let violation = steps.oversight().violation();
+        if let Some(violation) = &violation {
+            result = violated(result, violation);
+        }
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
             // Nobody waits for the answers any more, and the run is under way until its end is on
             // record. What is not taken back now is when the end is written down: what the work
@@ -565,7 +583,8 @@ impl RunTask {
                 tracing::warn!(run = %self.run_id, error = %e.chain(), "its questions are not withdrawn");
             }
         }
-        if self.is_refused && result.status == RunStatus::Failed && steps.is_resumable() {
+        let is_refused = self.is_refused && violation.is_none();
+        if is_refused && result.status == RunStatus::Failed && steps.is_resumable() {
             // What could not be gone on with can be once the reason is gone.
             result.status = RunStatus::Interrupted;
         }
@@ -587,6 +606,10 @@ impl RunTask {
             Some(before) => self.close(before, result.status).await,
             None => Closing::default(),
         };
+        if !result.status.is_at_rest() {
+            let violations = self.judge_changes(&closing, &steps).await;
+            result = judged(result, &violations);
+        }
         let rollback = self.roll_back(&closing, result.status).await;
         let outcome = self.end(result, closing, rollback, &steps).await;
         if let Some(lock) = lock {
@@ -603,6 +626,7 @@ impl RunTask {
         let (phases, _) = reader
             .read(move |store| Ok((store.phases(&id)?, store.steps(&id)?)))
             .await?;
+        let used = self.used().await?;
         let place = self.workspace.as_ref().and_then(|place| {
             let backend = place.backend.as_ref().ok()?;
             Some(StepPlace {
@@ -615,9 +639,35 @@ impl RunTask {
             self.session_id.clone(),
             self.hold.clone(),
             place,
-            !phases.is_empty(),
-            &self.options,
+            (!phases.is_empty(), used),
+            (&self.options, self.limits()),
         ))
+    }
+
+    /// What the run may do at most, in this engine.
+    fn limits(&self) -> RunLimits {
+        let defaults = &self.core.parts.settings.limits;
+        let limits = self.options.limits.clone().over(defaults);
+        match self.workspace {
+            Some(_) => limits,
+            None => limits.without_changes(),
+        }
+    }
+
+    /// What the run has used of its limits before, if anybody asks.
+    async fn used(&self) -> Result<Used, Error> {
+        // The first to have it finds nothing.
+        let is_watched = self.core.parts.settings.policy.is_some() || !self.limits().are_none();
+        if self.hold.epoch == 1 || !is_watched {
+            return Ok(Used::default());
+        }
+        let query = EventQuery {
+            event_types: Used::TYPES.to_vec(),
+            ..EventQuery::session(self.session_id.clone()).run(self.run_id.clone())
+        };
+        let reader = &self.core.parts.reader;
+        let events = reader.read(move |store| store.events(&query)).await?;
+        Ok(Used::of(&events))
     }
 
     /// The run as its session is to accept it.
@@ -713,13 +763,29 @@ impl RunTask {
             asked: Arc::default(),
             within: None,
             step_id: None,
+            asked_in_step: None,
         };
         let adapter = std::mem::replace(&mut self.adapter, BoxAdapter::new(NoWork));
-        let worked = async move { adapter.run(context).await };
+        let violation = steps.oversight().violation();
+        let worked = async move {
+            if let Some(violation) = violation {
+                // Its engine died before it had ended for that.
+                return Err(AdapterError::new(Ending::Failed, violation.failure()));
+            }
+            context.permit(PolicySubject::Run).await?;
+            adapter.run(context).await
+        };
         let mut task = tokio::spawn(worked.in_current_span());
         let time_is_up = async {
             match self.options.timeout {
                 Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let oversight = steps.oversight();
+        let too_long = async {
+            match oversight.time_left() {
+                Some(left) => tokio::time::sleep(left).await,
                 None => std::future::pending().await,
             }
         };
@@ -739,7 +805,14 @@ impl RunTask {
                     false => Asked::End(Ending::Cancelled),
                 }
             }
+            () = oversight.violated() => Asked::End(Ending::Failed),
             () = time_is_up => Asked::End(Ending::TimedOut),
+            () = too_long => {
+                if let Some(violation) = oversight.limits().of_duration() {
+                    steps.violate(violation).await;
+                }
+                Asked::End(Ending::Failed)
+            }
             () = steps.parked() => Asked::Suspend,
         };
         work.cancel();
@@ -805,6 +878,7 @@ fn kept(options: &RunOptions) -> Value {
             resumable: options.resumable,
             own_session: options.own_session,
         },
+        limits: options.limits.clone(),
         metadata: options.metadata.clone(),
     })
 }

@@ -126,7 +126,9 @@ impl SessionManager {
         adapter: impl Adapter,
     ) -> Result<RunOutcome, Error> {
         let adapter = BoxAdapter::new(adapter);
-        telemetry::counted(execute::execute(&self.core, &self.id, options, adapter).await)
+        // On the heap, so that the host's own futures stay small.
+        let executed = Box::pin(execute::execute(&self.core, &self.id, options, adapter));
+        telemetry::counted(executed.await)
     }
 
     /// Accepts a run into the durable queue: on `Ok` it is on disk, with its options, the name of

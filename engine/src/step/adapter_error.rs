@@ -74,8 +74,11 @@ impl From<Error> for AdapterError {
             ErrorKind::Cancelled => Ending::Cancelled,
             _ => Ending::Failed,
         };
-        // What was asked for in a way that cannot be right is no better another time.
-        let is_of_engine = error.kind() != ErrorKind::InvalidOptions;
+        // What cannot be right, or is forbidden, is no better another time.
+        let is_of_engine = !matches!(
+            error.kind(),
+            ErrorKind::InvalidOptions | ErrorKind::PolicyViolation
+        );
         Self {
             is_of_engine,
             ..Self::new(ending, Failure::from(&error))

@@ -48,6 +48,8 @@ pub struct RunContext {
     pub(crate) within: Option<u64>,
     /// The same step on record.
     pub(crate) step_id: Option<StepId>,
+    /// How often which text was asked in its attempt.
+    pub(crate) asked_in_step: Option<Arc<Mutex<HashMap<String, u32>>>>,
 }
 
 impl RunContext {
@@ -108,7 +110,9 @@ impl RunContext {
     /// # Errors
     ///
     /// `InvalidOptions`, `LimitExceeded` or `Conflict`, as [`EventDraft`] says; nothing was
-    /// written.
+    /// written. `PolicyViolation`: the call of a tool that begins is not allowed, and nothing was
+    /// written; or the use that is reported is too much, and it is written, as
+    /// [`RunContext::report_usage`] says.
     pub async fn emit(
         &self,
         event_type: EventType,
@@ -124,7 +128,7 @@ impl RunContext {
 
     /// Appends several events, in this order, all or none.
     pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
-        self.steps.emit(self.step_id.as_ref(), drafts).await
+        self.emit_watched(drafts).await
     }
 
     /// A message that arrives in pieces. They are stored as `message_streamed`, with `message_id`,

@@ -8,8 +8,9 @@ use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data;
 use crate::events::draft::EventDraft;
-use crate::events::event::{Event, EventSource};
+use crate::events::event::{Event, EventSource, EventType};
 use crate::id::{EventId, RunId, SessionId, StepId};
+use crate::policy::usage::Usage;
 use crate::records::run_totals::TokensUsed;
 use crate::records::tool_call::{self, ToolCallMoved};
 use crate::state::change::{Change, NewEvent, Reported};
@@ -250,6 +251,9 @@ fn check(draft: &EventDraft, source: EventSource) -> Result<(), Error> {
         )));
     }
     event_type.check()?;
+    if *event_type == EventType::TOKEN_USAGE_UPDATED {
+        check_usage(&draft.data)?;
+    }
     for (key, text) in [
         ("provider", &draft.provider),
         ("correlation_id", &draft.correlation_id),
@@ -268,6 +272,19 @@ fn check(draft: &EventDraft, source: EventSource) -> Result<(), Error> {
     match bytes > MAX_METADATA_BYTES {
         true => Err(limit("metadata of an event", bytes, MAX_METADATA_BYTES)),
         false => Ok(()),
+    }
+}
+
+/// Refuses a report of usage that nobody could add up: it is read again from the log.
+fn check_usage(said: &Value) -> Result<(), Error> {
+    Usage::of_data(said).map_err(|wrong| {
+        Error::invalid_options(format!(
+            "an event of the type token_usage_updated has input_tokens, output_tokens and cost, each a number from zero on where it is there: {wrong}; nothing was written"
+        ))
+    })?;
+    match data::bytes(said).len() {
+        bytes if bytes > MAX_INLINE_BYTES => Err(limit("report of usage", bytes, MAX_INLINE_BYTES)),
+        _ => Ok(()),
     }
 }
 

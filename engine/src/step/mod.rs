@@ -15,6 +15,7 @@ pub(crate) mod context;
 pub(crate) mod emit;
 pub(crate) mod message_stream;
 pub(crate) mod options;
+pub(crate) mod oversight;
 pub(crate) mod phase;
 pub(crate) mod pieces;
 pub(crate) mod plan;

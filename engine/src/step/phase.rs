@@ -17,6 +17,8 @@ use tracing::Instrument as _;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::StepId;
+use crate::policy::PolicySubject;
+use crate::policy::violation::PolicyViolation;
 use crate::records::effect::CommitRecord;
 use crate::records::output::AdapterOutput;
 use crate::records::question::{Answer, Question, QuestionPlace};
@@ -320,6 +322,7 @@ impl Phase {
         R: Future<Output = Result<T, AdapterError>>,
     {
         let at_work = self.log.at_work(self.context.within);
+        self.permit(&options, at_work.number).await?;
         let mut attempt = match self.begin(&mut options, at_work.number).await? {
             Started::Attempt(attempt) => *attempt,
             Started::Done(result) => return read_result(&options.name, result),
@@ -390,6 +393,29 @@ impl Phase {
         }
     }
 
+    /// Asks the policy of the host, unless there is nothing to begin. `number`: the step's among
+    /// those that are being done.
+    async fn permit(&self, options: &StepOptions, number: u64) -> Result<(), StepError> {
+        if !self.log.oversight().has_policy() || !self.log.is_to_begin(&self.key, options).await? {
+            return Ok(());
+        }
+        let waits = RunContext {
+            within: Some(number),
+            ..self.context.clone()
+        };
+        let subject = PolicySubject::Step {
+            phase: self.key.phase.clone(),
+            iteration: self.key.iteration,
+            step: options.name.clone(),
+            definition: options.definition.clone(),
+        };
+        let permitted = waits.permit(subject).await;
+        permitted.map_err(|e| match e.wrapped::<PolicyViolation>() {
+            Some(violation) => StepError::Denied(Box::new(violation.clone())),
+            None => StepError::Engine(e),
+        })
+    }
+
     /// Begins a step, once it is known how it goes on if it was interrupted. `number`: its number
     /// among those that are being done.
     async fn begin(&self, options: &mut StepOptions, number: u64) -> Result<Started, StepError> {
@@ -422,6 +448,7 @@ impl Phase {
 
     /// What the work of this attempt knows.
     fn context_of(&self, row: &StepRow, failed_attempts: u32, number: u64) -> StepContext {
+        let asked: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
         StepContext {
             step_id: row.id.clone(),
             attempt: row.attempt,
@@ -430,9 +457,10 @@ impl Phase {
             run: RunContext {
                 within: Some(number),
                 step_id: Some(row.id.clone()),
+                asked_in_step: Some(asked.clone()),
                 ..self.context.clone()
             },
-            asked: Arc::default(),
+            asked,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::policy::violation::PolicyViolation;
 use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::plan::PlanReport;
 
@@ -18,6 +19,10 @@ pub enum StepError {
     /// It is on record with another definition; nothing was done.
     #[error("{0}")]
     PlanChanged(Box<PlanReport>),
+    /// The [policy](crate::policy::Policy) does not allow it; nothing was done, and if it is asked
+    /// for again, so is the policy.
+    #[error("{0}")]
+    Denied(Box<PolicyViolation>),
     /// The engine could not do its part.
     #[error("{0}")]
     Engine(Error),
@@ -47,6 +52,7 @@ impl From<StepError> for AdapterError {
                     Failure::new("PlanChanged", error.to_string()),
                 )
             },
+            StepError::Denied(violation) => Self::new(Ending::Failed, violation.failure()),
             StepError::Skipped(_) => Self::failed(error.to_string()),
         }
     }

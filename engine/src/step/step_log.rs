@@ -23,6 +23,8 @@ use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId, StepId};
 use crate::options::RunOptions;
+use crate::policy::limits::RunLimits;
+use crate::policy::used::Used;
 use crate::records::run_record::RunExport;
 use crate::records::step::{
     self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus,
@@ -32,6 +34,7 @@ use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::emit;
 use crate::step::options::StepOptions;
+use crate::step::oversight::Oversight;
 use crate::step::pieces::{Pieces, Share};
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
@@ -45,6 +48,7 @@ mod questions;
 mod run_state;
 mod tasks;
 mod tool_calls;
+mod violations;
 
 pub(crate) use going_back::Choices;
 use going_back::Ready;
@@ -86,6 +90,7 @@ struct Inner {
     parking: CancellationToken,
     /// Messages that come in pieces, and are not at their end.
     streams: BlockingMutex<Vec<Arc<Pieces>>>,
+    oversight: Oversight,
 }
 
 /// Where the steps of a run work, and with what they are captured.
@@ -124,9 +129,11 @@ impl StepLog {
         session_id: SessionId,
         hold: Hold,
         place: Option<StepPlace>,
-        is_used: bool,
-        options: &RunOptions,
+        (is_used, used): (bool, Used),
+        (options, limits): (&RunOptions, RunLimits),
     ) -> Self {
+        let policy = core.parts.settings.policy.clone();
+        let oversight = Oversight::new(policy, limits, used);
         let hot_wait = options.hot_wait.unwrap_or(core.parts.settings.hot_wait);
         let inner = Inner {
             core,
@@ -144,6 +151,7 @@ impl StepLog {
             waiting: BlockingMutex::default(),
             parking: CancellationToken::new(),
             streams: BlockingMutex::default(),
+            oversight,
         };
         Self {
             inner: Arc::new(inner),

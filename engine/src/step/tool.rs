@@ -13,9 +13,11 @@ use crate::error::Error;
 use crate::events::data::{CallContents, Failed, ToolCall, ToolDone};
 use crate::events::event::{Event, EventSource, EventType};
 use crate::failure::Failure;
+use crate::policy::violation::PolicyViolation;
 use crate::records::tool_call::ToolCallStatus;
-use crate::step::adapter_error::AdapterError;
+use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::context::RunContext;
+use crate::step::oversight::Reserved;
 use crate::step::step_log::CallTold;
 use crate::step::tool_counters::ToolCounters;
 use crate::telemetry;
@@ -101,6 +103,15 @@ pub enum ToolError {
         /// Why.
         source: Error,
     },
+    /// The [policy](crate::policy::Policy) or a [limit](crate::policy::RunLimits) of the run does
+    /// not allow it; it was not called.
+    #[error("tool {name:?} was not called: {violation}")]
+    Denied {
+        /// The tool.
+        name: String,
+        /// Why.
+        violation: Box<PolicyViolation>,
+    },
     /// It failed, or exceeded its time, and the workspace is as it was before.
     #[error("tool {name:?} failed: {error}")]
     Failed {
@@ -150,6 +161,7 @@ impl From<ToolError> for AdapterError {
                     ..Self::from(source)
                 }
             }
+            ToolError::Denied { violation, .. } => Self::new(Ending::Failed, violation.failure()),
             ToolError::Failed { error, .. } => error.told(message),
             ToolError::NotRolledBack {
                 error, rollback, ..
@@ -188,7 +200,8 @@ impl RunContext {
     /// # Errors
     ///
     /// [`ToolError::NotCalled`]: `InvalidOptions` for an empty name, or a worktree that is not
-    /// clean where that was asked for; or the snapshot before failed.
+    /// clean where that was asked for; or the snapshot before failed. [`ToolError::Denied`]: it is
+    /// not allowed.
     pub async fn call_tool<T>(
         &self,
         options: ToolOptions,
@@ -222,12 +235,9 @@ impl RunContext {
         });
         let began = Instant::now();
         let called = async {
-            let called = match self.steps.note_work(self.within).await {
-                Ok(()) => self.called(&options, call, output).await,
-                Err(source) => Err(ToolError::NotCalled {
-                    name: options.name.clone(),
-                    source,
-                }),
+            let called = match self.admitted(&options).await {
+                Ok(admitted) => self.called(&options, admitted, call, output).await,
+                Err(refused) => Err(refused),
             };
             telemetry::worked(called.is_ok(), began.elapsed());
             called
@@ -252,9 +262,30 @@ impl RunContext {
         change(&mut self.tools.lock().unwrap_or_else(|e| e.into_inner()));
     }
 
+    /// Whether the tool may be called. What its step asks for that is asked before it does work.
+    async fn admitted(&self, options: &ToolOptions) -> Result<Reserved, ToolError> {
+        let admitted = async {
+            let admitted = self.admit_call(&options.name, options.input.clone(), Value::Null);
+            let admitted = admitted.await?;
+            self.steps.note_work(self.within).await?;
+            Ok::<_, Error>(admitted)
+        };
+        let name = options.name.clone();
+        admitted
+            .await
+            .map_err(|source| match source.wrapped::<PolicyViolation>() {
+                Some(violation) => ToolError::Denied {
+                    name,
+                    violation: Box::new(violation.clone()),
+                },
+                None => ToolError::NotCalled { name, source },
+            })
+    }
+
     async fn called<T>(
         &self,
         options: &ToolOptions,
+        admitted: Reserved,
         call: impl Future<Output = Result<T, AdapterError>>,
         output: impl FnOnce(&T) -> Value,
     ) -> Result<ToolOutcome<T>, ToolError> {
@@ -263,6 +294,7 @@ impl RunContext {
             name: options.name.clone(),
             source,
         })?;
+        admitted.keep();
         let called = in_time(call, options.timeout).await;
         let after = match &before {
             Some(_) => Some(self.steps.capture_after().await),

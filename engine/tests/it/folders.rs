@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 /// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs`
 /// has no place: it only says what is public.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "id",
     "failure",
     "events",
+    "policy",
     "records",
     "error",
     "telemetry",

@@ -18,6 +18,7 @@ mod folders;
 mod lifecycle;
 mod limits;
 mod log_trim;
+mod policy;
 mod questions;
 mod queue;
 mod recovery;

@@ -1,18 +1,22 @@
 //! The captures of a run, the comparison of them, and the rollback after a failure.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stillframe_backends::{
-    Backend, ErrorKind, Label, Operation, Snapshot, SnapshotId, file_system_of,
+    Backend, Diff, ErrorKind, Label, Operation, RelPath, Snapshot, SnapshotId, file_system_of,
 };
 
-use super::RunTask;
+use super::{RunTask, SharedError};
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::policy::limits::unknown_changes;
+use crate::policy::violation::PolicyViolation;
 use crate::records::restore_document::{self, RestoreDocument, RestorePurpose, RestoreStatus};
 use crate::records::run::RunStatus;
 use crate::run::closing::{self, Closing};
+use crate::step::step_log::StepLog;
 use crate::workspace::opened::Opened;
 use crate::workspace::restore::{self, WayBack};
 use crate::workspace::{capture, turn};
@@ -67,10 +71,13 @@ impl RunTask {
     /// Makes the directory of the workspace again, if the work has removed it and is to be taken
     /// back: nothing could be captured or put back otherwise. A failure is the capture's to tell.
     pub(super) async fn make_place_again(&mut self, status: RunStatus) {
+        let limits = self.limits();
         let Some(place) = &mut self.workspace else {
             return;
         };
-        if !may_roll_back(status) || !place.opened.options.rollback_on_failure {
+        // One that is done may fail for what it changed.
+        let may_fail = status == RunStatus::Completed && limits.are_of_changes();
+        if !(may_fail || may_roll_back(status)) || !place.opened.options.rollback_on_failure {
             return;
         }
         let workspace = place.opened.workspace.clone();
@@ -151,6 +158,59 @@ impl RunTask {
             Err(e) => closing.error = Some(failure_of(&e)),
         }
         closing
+    }
+
+    /// What the run changed that it must not, which is told; nothing if it may change anything.
+    pub(super) async fn judge_changes(
+        &self,
+        closing: &Closing,
+        steps: &StepLog,
+    ) -> Vec<PolicyViolation> {
+        let limits = steps.oversight().limits();
+        if !limits.are_of_changes() {
+            return Vec::new();
+        }
+        let bytes = match (limits.max_changed_bytes, &closing.diff) {
+            (Some(_), Some(diff)) => self.changed_bytes(closing, diff).await.map(Some),
+            _ => Ok(None),
+        };
+        let violations = match (&closing.diff, bytes) {
+            (Some(diff), Ok(bytes)) => limits.of_changes(diff, bytes),
+            (None, _) => {
+                let why = closing.error.as_ref().map(|failure| &*failure.message);
+                vec![unknown_changes(why.unwrap_or("it was not compared"))]
+            }
+            (Some(diff), Err(e)) => {
+                let mut known = limits.of_changes(diff, None);
+                known.push(unknown_changes(&e.chain()));
+                known
+            }
+        };
+        for violation in &violations {
+            if let Err(e) = steps.tell_of(violation).await {
+                tracing::warn!(run = %self.run_id, error = %e.chain(), "a violation is not on record");
+            }
+        }
+        violations
+    }
+
+    /// How many bytes the changed files have together, as they are after the work.
+    async fn changed_bytes(&self, closing: &Closing, diff: &Diff) -> Result<u64, Error> {
+        let (Some(place), Some(after)) = (self.workspace.clone(), closing.after.clone()) else {
+            return Ok(0);
+        };
+        let backend = place
+            .backend
+            .map_err(|e| Error::new(e.kind(), SharedError(e)))?;
+        let changed: BTreeSet<RelPath> = diff.changed_paths.iter().cloned().collect();
+        let count = move || {
+            let op = Operation::unbounded();
+            let stored = backend.open(&op, &place.opened.workspace, &after)?;
+            let files = stored.files(&op)?.into_iter();
+            let changed = files.filter(|file| changed.contains(&file.path));
+            Ok(changed.filter_map(|file| file.size).sum())
+        };
+        self.core.parts.blocking.run_long(count).await?
     }
 
     /// Puts the workspace back after a failure, if the host asked for it.

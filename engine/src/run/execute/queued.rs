@@ -72,6 +72,7 @@ pub(crate) async fn submit(
 }
 
 fn check(core: &Core, options: &RunOptions, adapter: &str, input: &Value) -> Result<(), Error> {
+    options.check()?;
     let known = &core.parts.settings.adapters;
     if !known.iter().any(|name| name == adapter) {
         let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
@@ -103,10 +104,7 @@ fn check(core: &Core, options: &RunOptions, adapter: &str, input: &Value) -> Res
             "submit the place where its adapter finds it; nothing was queued",
         )?;
     }
-    match &options.workspace {
-        Some(workspace) => workspace.check(),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 async fn try_submit(
@@ -270,6 +268,7 @@ pub(crate) fn options_of(row: &RunRow) -> Result<RunOptions, Error> {
         options.path = place.path.clone();
         options
     });
+    options.limits = kept.limits;
     options.timeout = kept.timeout_ms.map(Duration::from_millis);
     options.hot_wait = kept.hot_wait_ms.map(Duration::from_millis);
     options.resumable = kept.begun_as.resumable;

@@ -5,6 +5,7 @@ use stillframe_backends::ErrorKind;
 use super::Asked;
 use crate::blocking::panic_text;
 use crate::failure::Failure;
+use crate::policy::violation::PolicyViolation;
 use crate::records::outcome::RunResult;
 use crate::records::output::AdapterOutput;
 use crate::records::run::RunStatus;
@@ -78,6 +79,44 @@ pub(super) fn result(
         },
         output,
         error: Some(failure),
+    }
+}
+
+/// The result of work that was to end for a violation, or that another process was to end for it.
+pub(super) fn violated(result: RunResult, violation: &PolicyViolation) -> RunResult {
+    match result.status {
+        // Somebody wanted its end for another reason.
+        RunStatus::Cancelled | RunStatus::Timeout => result,
+        _ => RunResult {
+            status: RunStatus::Failed,
+            error: Some(violation.failure()),
+            ..result
+        },
+    }
+}
+
+/// The result of work that was found to have changed what it must not. Why work failed by itself is
+/// told first.
+pub(super) fn judged(result: RunResult, violations: &[PolicyViolation]) -> RunResult {
+    if violations.is_empty() {
+        return result;
+    }
+    let told: Vec<&str> = violations.iter().map(|v| v.message.as_str()).collect();
+    let told = told.join("; ");
+    let (status, error) = match (result.status, result.error) {
+        (RunStatus::Completed, _) | (_, None) => (
+            RunStatus::Failed,
+            Failure::new(ErrorKind::PolicyViolation.as_str(), told),
+        ),
+        (status, Some(error)) => {
+            let message = format!("{}; and {told}", error.message);
+            (status, Failure { message, ..error })
+        }
+    };
+    RunResult {
+        status,
+        error: Some(error),
+        ..result
     }
 }
 

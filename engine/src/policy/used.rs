@@ -1,0 +1,145 @@
+//! What a run has used of its limits, and reading that from its events.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize as _;
+
+use crate::events::event::{Event, EventSource, EventType};
+use crate::id::EventId;
+use crate::policy::usage::Usage;
+use crate::policy::violation::{PolicyViolation, ViolationAction};
+
+/// What a run has used of its limits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Used {
+    /// The calls of tools that were allowed.
+    pub(crate) tool_calls: u64,
+    pub(crate) usage: Usage,
+    /// How long it was worked on before this process did.
+    pub(crate) worked: Duration,
+    /// The events of calls and of usage that are counted, as far as they may be sent again.
+    pub(crate) counted: HashSet<EventId>,
+    /// What the run is to end for, if its engine died before it had.
+    pub(crate) violation: Option<PolicyViolation>,
+}
+
+impl Used {
+    /// What is read for this of a run.
+    pub(crate) const TYPES: [EventType; 6] = [
+        EventType::RUN_STARTED,
+        EventType::RUN_INTERRUPTED,
+        EventType::QUESTION_PARKED,
+        EventType::TOOL_CALL_STARTED,
+        EventType::TOKEN_USAGE_UPDATED,
+        EventType::POLICY_VIOLATION,
+    ];
+
+    /// What the events of a run say, in their order. Of work whose engine died the time counts up
+    /// to the last of these events, because nobody knows when it ended.
+    pub(crate) fn of(events: &[Event]) -> Self {
+        let mut used = Self::default();
+        let mut began: Option<Timestamp> = None;
+        let mut last = Timestamp::MIN;
+        for event in events {
+            let event_type = &event.event_type;
+            if *event_type == EventType::RUN_STARTED {
+                began = Some(event.timestamp);
+            } else if *event_type == EventType::TOOL_CALL_STARTED {
+                used.tool_calls += 1;
+                used.counted.insert(event.id.clone());
+            } else if *event_type == EventType::TOKEN_USAGE_UPDATED {
+                // What a host reports outside of the run's work is not its adapter's.
+                if event.source == EventSource::Adapter
+                    && let Ok(usage) = Usage::of_data(&event.data)
+                {
+                    used.usage = used.usage.and(usage);
+                    used.counted.insert(event.id.clone());
+                }
+            } else if *event_type == EventType::POLICY_VIOLATION {
+                let said = PolicyViolation::deserialize(&event.data).ok();
+                let ends =
+                    |violation: &PolicyViolation| violation.action == ViolationAction::Cancel;
+                used.violation = used.violation.or(said.filter(ends));
+            } else if let Some(began) = began.take() {
+                let until = match event.told().recovered {
+                    true => last,
+                    false => event.timestamp,
+                };
+                used.worked += Duration::try_from(until.duration_since(began)).unwrap_or_default();
+            }
+            last = event.timestamp;
+        }
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::policy::violation::ViolationKind;
+
+    fn event(second: i64, event_type: EventType, data: Value) -> Event {
+        serde_json::from_value(json!({
+            "id": format!("evt_{second}"), "type": event_type,
+            "timestamp": Timestamp::from_second(second).unwrap(), "session_id": "s",
+            "run_id": "r", "sequence": second, "position": second, "schema_version": 1,
+            "source": "adapter", "data": data,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_was_used_is_read_again() {
+        let cancelled = PolicyViolation::new(
+            ViolationKind::MaxTokens,
+            ViolationAction::Cancel,
+            "too many",
+        );
+        let denied = PolicyViolation::new(ViolationKind::Denied, ViolationAction::Deny, "no");
+        let none = || json!({});
+        let events = [
+            event(10, EventType::RUN_STARTED, none()),
+            event(
+                11,
+                EventType::TOOL_CALL_STARTED,
+                json!({ "tool_name": "Bash" }),
+            ),
+            event(
+                12,
+                EventType::TOKEN_USAGE_UPDATED,
+                json!({ "input_tokens": 3 }),
+            ),
+            event(13, EventType::POLICY_VIOLATION, json!(denied)),
+            event(14, EventType::QUESTION_PARKED, none()),
+            event(100, EventType::RUN_STARTED, none()),
+            event(
+                101,
+                EventType::TOKEN_USAGE_UPDATED,
+                json!({ "output_tokens": 4, "cost": 1.5 }),
+            ),
+            event(
+                102,
+                EventType::TOKEN_USAGE_UPDATED,
+                json!("of an earlier version"),
+            ),
+            event(103, EventType::POLICY_VIOLATION, json!(cancelled)),
+            event(
+                900,
+                EventType::RUN_INTERRUPTED,
+                json!({ "recovered": true }),
+            ),
+            event(1000, EventType::RUN_STARTED, none()),
+        ];
+        let used = Used::of(&events);
+        assert_eq!(used.tool_calls, 1);
+        assert_eq!(used.usage, Usage::tokens(3, 4).cost(1.5));
+        assert_eq!(used.worked, Duration::from_secs(4 + 3));
+        assert_eq!(used.violation, Some(cancelled));
+        assert_eq!(used.counted.len(), 3);
+        assert_eq!(Used::of(&[]), Used::default());
+    }
+}

@@ -1,0 +1,359 @@
+//! What watches over a run: its limits, and the policy of the host.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+use stillframe_backends::ErrorKind;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::blocking::panic_text;
+use crate::error::Error;
+use crate::events::draft::EventDraft;
+use crate::events::event::{Event, EventType};
+use crate::id::EventId;
+use crate::policy::limits::RunLimits;
+use crate::policy::usage::Usage;
+use crate::policy::used::Used;
+use crate::policy::violation::{PolicyViolation, ViolationAction, ViolationKind};
+use crate::policy::{ALLOW, BoxPolicy, DENY, PolicyDecision, PolicyRequest, PolicySubject};
+use crate::records::question::Question;
+use crate::records::step::PhaseKey;
+use crate::step::context::RunContext;
+
+/// How long a policy may take to answer. Everything that it is asked about waits for it.
+const POLICY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What watches over one run. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Oversight {
+    policy: Option<BoxPolicy>,
+    limits: Arc<RunLimits>,
+    used: Arc<Mutex<Used>>,
+    /// Cancelled once the work is to end for a violation.
+    ended: CancellationToken,
+}
+
+/// A call of a tool that was counted, and is not counted if this is dropped before it is begun.
+#[must_use = "dropping it says that nothing was called"]
+pub(crate) struct Reserved(Option<Oversight>);
+
+impl Reserved {
+    /// The call was begun.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(oversight) = &self.0 {
+            oversight.used().tool_calls -= 1;
+        }
+    }
+}
+
+impl Oversight {
+    pub(crate) fn new(policy: Option<BoxPolicy>, limits: RunLimits, used: Used) -> Self {
+        Self {
+            policy,
+            limits: Arc::new(limits),
+            used: Arc::new(Mutex::new(used)),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    /// Whether there is nothing to watch for.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.policy.is_none() && self.limits.are_none()
+    }
+
+    /// Whether somebody is asked.
+    pub(crate) fn has_policy(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// The limits of the run.
+    pub(crate) fn limits(&self) -> &RunLimits {
+        &self.limits
+    }
+
+    /// How long the work may go on; `None`: as long as it takes.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        let worked = self.used().worked;
+        Some(self.limits.max_duration?.saturating_sub(worked))
+    }
+
+    /// What the run is to fail for, if its work was or is to be cancelled.
+    pub(crate) fn violation(&self) -> Option<PolicyViolation> {
+        self.used().violation.clone()
+    }
+
+    /// Comes back once the work is to end.
+    pub(crate) async fn violated(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Has the work end, and the run fail for `violation` if it does not for another.
+    pub(crate) fn end_for(&self, violation: PolicyViolation) {
+        self.used().violation.get_or_insert(violation);
+        self.ended.cancel();
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Counts a call of a tool, unless that is one too many.
+    fn reserve_call(&self) -> Result<Reserved, Box<PolicyViolation>> {
+        let mut used = self.used();
+        match self.limits.refuse_call(used.tool_calls) {
+            Some(violation) => Err(Box::new(violation)),
+            None => {
+                used.tool_calls += 1;
+                Ok(Reserved(Some(self.clone())))
+            }
+        }
+    }
+
+    /// Whether an event of this id was counted before, so that it is sent again.
+    fn is_counted(&self, draft: &EventDraft) -> bool {
+        let used = self.used();
+        draft
+            .id
+            .as_ref()
+            .is_some_and(|id| used.counted.contains(id))
+    }
+
+    /// Counts what was reported; answers with the total.
+    fn add(&self, reported: Usage, sent_again: impl IntoIterator<Item = EventId>) -> Usage {
+        let mut used = self.used();
+        used.counted.extend(sent_again);
+        used.usage = used.usage.and(reported);
+        used.usage
+    }
+}
+
+/// What a policy answers, within its time; or why that is a refusal. It is asked on a task of its
+/// own, so that one that blocks its thread is not waited for either.
+async fn decision(
+    policy: BoxPolicy,
+    request: PolicyRequest,
+) -> Result<PolicyDecision, (ViolationKind, String)> {
+    let asked = tokio::spawn(async move { policy.decision(request).await });
+    let asked = AbortOnDropHandle::new(asked);
+    match tokio::time::timeout(POLICY_TIMEOUT, asked).await {
+        Ok(Ok(decision)) => Ok(decision),
+        Ok(Err(lost)) => Err((
+            ViolationKind::Panicked,
+            match lost.try_into_panic() {
+                Ok(payload) => format!("the policy panicked: {}", panic_text(&*payload)),
+                Err(_) => "the policy was stopped, because the engine stops".to_owned(),
+            },
+        )),
+        Err(_) => Err((
+            ViolationKind::NoAnswer,
+            format!(
+                "the policy did not answer within {} s",
+                POLICY_TIMEOUT.as_secs()
+            ),
+        )),
+    }
+}
+
+impl RunContext {
+    /// Reports what was used since the last report: an event `token_usage_updated`.
+    ///
+    /// ```no_run
+    /// # async fn work(context: stillframe::RunContext) -> Result<(), stillframe::AdapterError> {
+    /// use stillframe::policy::Usage;
+    ///
+    /// context.report_usage(Usage::tokens(1200, 340).cost(0.012)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `PolicyViolation`: the event is stored and counts, because what was used was used, but a
+    /// [limit](crate::policy::RunLimits) is exceeded, or the [policy](crate::policy::Policy)
+    /// refuses further use. Do not report it again.
+    pub async fn report_usage(&self, usage: Usage) -> Result<Event, Error> {
+        let data = crate::events::data::data(&usage);
+        self.emit(EventType::TOKEN_USAGE_UPDATED, data).await
+    }
+
+    /// Asks the policy of the host about `subject`; a person where the policy says so.
+    ///
+    /// # Errors
+    ///
+    /// `PolicyViolation`, which is on record then; or why nobody could be asked.
+    pub(crate) async fn permit(&self, subject: PolicySubject) -> Result<(), Error> {
+        let oversight = self.steps.oversight();
+        let Some(policy) = oversight.policy.clone() else {
+            return Ok(());
+        };
+        let (tool_calls, usage) = {
+            let used = oversight.used();
+            (used.tool_calls, used.usage)
+        };
+        let is_call = matches!(subject, PolicySubject::ToolCall { .. });
+        let request = PolicyRequest {
+            session_id: self.session_id.clone(),
+            run_id: self.run_id.clone(),
+            input: self.input.clone(),
+            workspace: self.workspace.clone(),
+            subject: subject.clone(),
+            // That call is counted already.
+            tool_calls: tool_calls - u64::from(is_call),
+            usage,
+        };
+        let (kind, action, reason) = match decision(policy, request).await {
+            Ok(PolicyDecision::Allow) => return Ok(()),
+            Ok(PolicyDecision::Ask { question, deadline }) => {
+                match self.ask_about(&subject, question, deadline).await? {
+                    None => return Ok(()),
+                    Some(refusal) => (ViolationKind::Denied, ViolationAction::Deny, refusal),
+                }
+            }
+            Ok(PolicyDecision::Deny { reason }) => {
+                (ViolationKind::Denied, ViolationAction::Deny, reason)
+            }
+            Ok(PolicyDecision::Cancel { reason }) => {
+                (ViolationKind::Denied, ViolationAction::Cancel, reason)
+            }
+            Err((kind, reason)) => (kind, ViolationAction::Deny, reason),
+        };
+        let message = format!("{subject} is refused: {reason}");
+        let violation = PolicyViolation::new(kind, action, message).about(&subject);
+        Err(self.steps.violate(violation).await)
+    }
+
+    /// Asks a person. `None`: it is allowed; otherwise why it is not.
+    async fn ask_about(
+        &self,
+        subject: &PolicySubject,
+        text: String,
+        deadline: Option<Duration>,
+    ) -> Result<Option<String>, Error> {
+        let question = Question::new(format!("{subject}: {text}")).choices([ALLOW, DENY]);
+        let question = match deadline {
+            Some(deadline) => question.deadline(deadline, DENY),
+            None => question,
+        };
+        if let PolicySubject::Step {
+            phase, iteration, ..
+        } = subject
+        {
+            let phase = PhaseKey {
+                phase: phase.clone(),
+                iteration: *iteration,
+            };
+            // With a phase on record the run can rest until somebody answers.
+            self.steps.begin_phase(&phase).await?;
+        }
+        let asked = match (&self.step_id, &self.asked_in_step) {
+            (Some(step_id), Some(asked)) => self.ask_in(Some(step_id), asked, question).await,
+            _ => self.ask(question).await,
+        };
+        match asked {
+            Ok(answer) if answer.text == ALLOW => Ok(None),
+            Ok(answer) if answer.timed_out => Ok(Some("nobody answered in time".to_owned())),
+            Ok(answer) => Ok(Some(format!(
+                "the answer to its question is {:?}",
+                answer.text
+            ))),
+            Err(e) if e.kind() == ErrorKind::InvalidOptions => {
+                Ok(Some(format!("what the policy asks cannot be asked: {e}")))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Allows a call of a tool, or refuses it. `data`: what an adapter says of it.
+    pub(crate) async fn admit_call(
+        &self,
+        tool_name: &str,
+        input: Value,
+        data: Value,
+    ) -> Result<Reserved, Error> {
+        let oversight = self.steps.oversight();
+        if oversight.is_idle() {
+            return Ok(Reserved(None));
+        }
+        let subject = PolicySubject::ToolCall {
+            tool_name: tool_name.to_owned(),
+            input,
+            data,
+        };
+        let reserved = match oversight.reserve_call() {
+            Ok(reserved) => reserved,
+            Err(violation) => return Err(self.steps.violate(violation.about(&subject)).await),
+        };
+        self.permit(subject).await?;
+        Ok(reserved)
+    }
+
+    /// Writes events of the adapter, once the calls of tools among them are allowed; then judges
+    /// the use that they report.
+    pub(crate) async fn emit_watched(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
+        let oversight = self.steps.oversight().clone();
+        if oversight.is_idle() {
+            return self.steps.emit(self.step_id.as_ref(), drafts).await;
+        }
+        let (mut calls, mut sent) = (Vec::new(), Vec::new());
+        let mut reported: Option<Usage> = None;
+        for draft in drafts.iter().filter(|draft| !oversight.is_counted(draft)) {
+            if draft.event_type == EventType::TOOL_CALL_STARTED {
+                let told = ToldOfCall::deserialize(&draft.data).unwrap_or_default();
+                let call = self.admit_call(&told.tool_name, told.input, draft.data.clone());
+                calls.push(call.await?);
+            } else if draft.event_type == EventType::TOKEN_USAGE_UPDATED {
+                // What is no report is refused where it is to be written.
+                let usage = Usage::of_data(&draft.data).unwrap_or_default();
+                reported = Some(reported.unwrap_or_default().and(usage));
+            } else {
+                continue;
+            }
+            sent.extend(draft.id.clone());
+        }
+        if calls.is_empty() && reported.is_none() {
+            return self.steps.emit(self.step_id.as_ref(), drafts).await;
+        }
+        let (steps, step_id) = (self.steps.clone(), self.step_id.clone());
+        let counted = reported.unwrap_or_default();
+        let written = self.steps.to_the_end(async move {
+            let events = steps.emit(step_id.as_ref(), drafts).await?;
+            calls.into_iter().for_each(Reserved::keep);
+            Ok((events, steps.oversight().add(counted, sent)))
+        });
+        let (events, total) = written.await?;
+        if let Some(reported) = reported {
+            self.judge_usage(reported, &total).await?;
+        }
+        Ok(events)
+    }
+
+    /// Refuses further use, where what was reported is too much.
+    async fn judge_usage(&self, reported: Usage, total: &Usage) -> Result<(), Error> {
+        let mut refusal = None;
+        for violation in self.steps.oversight().limits().of_usage(total) {
+            let error = self.steps.violate(violation).await;
+            refusal.get_or_insert(error);
+        }
+        match refusal {
+            Some(refusal) => Err(refusal),
+            None => self.permit(PolicySubject::Usage(reported)).await,
+        }
+    }
+}
+
+/// What is read of `tool_call_started`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToldOfCall {
+    tool_name: String,
+    input: Value,
+}
