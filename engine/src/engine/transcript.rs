@@ -3,6 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use serde_json::Value;
+use stillframe_backends::ErrorKind;
+
 use super::Engine;
 use crate::error::Error;
 use crate::events::event::{Event, EventType};
@@ -93,7 +96,11 @@ impl Transcript {
     }
 
     async fn entry(&self, event: Event) -> Result<Option<TranscriptEntry>, Error> {
-        let data = self.engine.event_data(&event).await?;
+        let data = match self.engine.event_data(&event).await {
+            // Somebody has removed the artifact. What follows is worth reading all the same.
+            Err(e) if event.data_ref.is_some() && e.kind() == ErrorKind::NotFound => Value::Null,
+            data => data?,
+        };
         let input = match &event.run_id {
             Some(id) if event.event_type == EventType::RUN_STARTED => {
                 let asked = id.clone();

@@ -50,7 +50,7 @@ pub struct TranscriptEntry {
     /// What was said or done.
     #[serde(flatten)]
     pub item: TranscriptItem,
-    /// All that its event says, also where that is kept as an artifact.
+    /// All that its event says, also where that is kept as an artifact; null if that was removed.
     pub data: Value,
 }
 

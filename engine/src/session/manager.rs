@@ -137,8 +137,8 @@ impl SessionManager {
     /// a crash.
     ///
     /// The runs of a session are begun in the order of their submission, interactive ones before
-    /// batch ones, and by default one after the other. A run waits while its session is paused, and
-    /// while its workspace is in use. If the session ends, its queued runs are cancelled.
+    /// batch ones, and by default one after the other. A run that was queued waits while its session is
+    /// paused, and while its workspace is in use; a session that is paused accepts no more. If the session ends, its queued runs are cancelled.
     ///
     /// A [`run_id`](RunOptions::run_id) that was submitted before in the same way is not submitted
     /// again: the answer is the handle of that run. Of `options`, the cancellation is not kept.

@@ -237,3 +237,19 @@ async fn a_secret_that_comes_in_pieces_is_in_none_of_them() {
         "{shown}"
     );
 }
+
+#[tokio::test]
+async fn an_entry_whose_data_somebody_has_removed_has_none_and_what_follows_is_there() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let said = |text: String| EventDraft::new(EventType::MESSAGE_SENT, json!({ "text": text }));
+    let large = session.emit(said("x".repeat(70_000))).await.unwrap();
+    session.emit(said("after it".to_owned())).await.unwrap();
+    engine
+        .remove_artifact(&large.data_ref.unwrap())
+        .await
+        .unwrap();
+    let entries = read(&engine, TranscriptQuery::session(session.id().clone())).await;
+    let data: Vec<_> = entries.iter().map(|entry| entry.data.clone()).collect();
+    assert_eq!(data, [json!(null), json!({ "text": "after it" })]);
+}
