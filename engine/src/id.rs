@@ -122,6 +122,10 @@ id!(
     AgentId, "agt_", "agent", new_v4
 );
 id!(
+    /// Names one review: `rev_` and 32 hexadecimal digits.
+    ReviewId, "rev_", "review", new_v4
+);
+id!(
     /// Names one engine process: `eng_` and 32 hexadecimal digits.
     EngineId, "eng_", "engine", new_v4
 );

@@ -7,8 +7,8 @@ use stillframe::backends::Displaced;
 use stillframe::events::{EventQuery, EventType};
 use stillframe::options::{RunQuery, SnapshotQuery};
 use stillframe::records::{
-    PhaseRecord, QuestionRecord, RunExport, RunRecord, StateValue, TokenTotals, ToolCallRecord,
-    ToolCallStatus, WorkspaceSummary,
+    PhaseRecord, QuestionRecord, ReviewRecord, RunExport, RunRecord, StateValue, TokenTotals,
+    ToolCallRecord, ToolCallStatus, WorkspaceSummary,
 };
 use stillframe::{Error, ErrorKind, Event, Snapshot, SnapshotId, WorkspaceOptions};
 
@@ -382,6 +382,32 @@ fn seen(workspace: &WorkspaceSummary) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// The reviews of a run, a line each; nothing if there are none.
+fn reviews(reviews: &[ReviewRecord]) -> String {
+    let rows: Vec<Vec<String>> = reviews
+        .iter()
+        .map(|review| {
+            let judgement = match (review.approved, review.blocking) {
+                (_, true) => "blocking",
+                (true, false) => "approved",
+                (false, false) => "not approved",
+            };
+            let target = output::printable(&review.target_ref);
+            let issues = u64::try_from(review.issues.len()).unwrap_or(u64::MAX);
+            vec![
+                format!("review of {} {target}", review.target_type),
+                judgement.to_owned(),
+                output::count(issues, "issue"),
+                shortened(&review.summary),
+            ]
+        })
+        .collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", output::table(&rows)),
+    }
+}
+
 /// The state that a run keeps, a line each; nothing if it keeps none.
 fn state(values: &[StateValue]) -> String {
     let rows: Vec<Vec<String>> = values
@@ -556,6 +582,7 @@ fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     let mut text = output::table(&rows);
     text.push_str(&tree(&export.phases));
     text.push_str(&asked(&export.questions));
+    text.push_str(&reviews(&export.reviews));
     text.push_str(&state(&export.state));
     let workspace = run.workspace.as_ref();
     let diff = workspace.and_then(|workspace| workspace.diff.as_ref());
@@ -798,6 +825,21 @@ mod tests {
         assert!(text.contains(line), "{text}");
         assert!(text.contains("agents     2\n"), "{text}");
         let line = "tokens     1200 given, 310 answered\n";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_review_of_a_run_is_a_line() {
+        let mut export = export(json!([]));
+        let review = json!({
+            "review_id": "rev_1", "session_id": "ses_1", "run_id": "run_1", "step_id": null,
+            "target_type": "commit", "target_ref": "2f1c\u{1b}", "approved": false,
+            "blocking": true, "summary": "It divides by zero.", "created_at": "2026-02-03T04:05:06Z",
+            "issues": [{ "severity": "major", "message": "x" }],
+        });
+        export.reviews = serde_json::from_value(json!([review])).expect("a review");
+        let text = description(&export, &[]);
+        let line = "review of commit 2f1c\\u{1b}  blocking  1 issue  It divides by zero.\n";
         assert!(text.contains(line), "{text}");
     }
 

@@ -17,6 +17,7 @@ use crate::records::effect::EffectRecord;
 use crate::records::lease::{Lease, Moment};
 use crate::records::question::{QuestionRecord, QuestionRow};
 use crate::records::queue::{QueueRow, QueueState};
+use crate::records::review::ReviewRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_record::{LeaseRecord, RunExport, RunRecord};
 use crate::records::run_row::RunRow;
@@ -234,6 +235,7 @@ impl Engine {
                 commits: store.commits(&run_id)?,
                 agents: store.agents(&run_id)?,
                 tool_calls: tool_calls(store, &run_id)?,
+                reviews: store.reviews(None, Some(&run_id))?,
                 state: store.state_values(&run_id)?,
                 state_transitions: store.state_transitions(&run_id)?,
                 snapshots: snapshots
@@ -285,6 +287,28 @@ impl Engine {
     pub async fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, Error> {
         let asked = run_id.clone();
         self.of_run(run_id, move |store| store.agents(&asked)).await
+    }
+
+    /// The reviews that belong to a run, in the order in which they were recorded.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run.
+    pub async fn reviews(&self, run_id: &RunId) -> Result<Vec<ReviewRecord>, Error> {
+        let asked = run_id.clone();
+        self.of_run(run_id, move |store| store.reviews(None, Some(&asked)))
+            .await
+    }
+
+    /// The reviews that were recorded in a session, of its runs or of none, in the order in which
+    /// they were.
+    pub async fn session_reviews(
+        &self,
+        session_id: &SessionId,
+    ) -> Result<Vec<ReviewRecord>, Error> {
+        let session_id = session_id.clone();
+        self.read(move |store| store.reviews(Some(&session_id), None))
+            .await
     }
 
     /// The calls of tools in a run, in the order in which they were first told: those that the engine

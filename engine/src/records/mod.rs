@@ -14,6 +14,7 @@ pub(crate) mod question;
 pub(crate) mod queue;
 pub(crate) mod recovery;
 pub(crate) mod restore_document;
+pub(crate) mod review;
 pub(crate) mod run;
 pub(crate) mod run_document;
 pub(crate) mod run_record;
@@ -29,7 +30,9 @@ pub(crate) mod tool_call;
 pub(crate) mod transcript;
 
 pub use crate::failure::Failure;
-pub use crate::id::{AgentId, ArtifactId, EffectId, EventId, InvalidId, QuestionId, StepId};
+pub use crate::id::{
+    AgentId, ArtifactId, EffectId, EventId, InvalidId, QuestionId, ReviewId, StepId,
+};
 pub use agent::{AgentDraft, AgentRecord, AgentStatus};
 pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
@@ -44,6 +47,7 @@ pub use recovery::{LeftWorkspace, RecoveryReport, Survivor, UnknownAdapter};
 pub use restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
+pub use review::{ReviewDraft, ReviewIssue, ReviewRecord, ReviewSeverity, ReviewTarget};
 pub use run_document::{DiffSummary, KeptPatch, WorkspaceSummary};
 pub use run_record::{LeaseRecord, RunExport, RunRecord};
 pub use run_state::{StateTransition, StateValue};

@@ -13,6 +13,7 @@ use crate::records::effect::{CommitRecord, EffectRecord};
 use crate::records::lease::Lease;
 use crate::records::question::QuestionRecord;
 use crate::records::queue::QueueRecord;
+use crate::records::review::ReviewRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_document::WorkspaceSummary;
 use crate::records::run_row::RunRow;
@@ -116,6 +117,9 @@ pub struct RunExport {
     /// The calls of tools in it, in the order in which they were first told.
     #[serde(default)]
     pub tool_calls: Vec<ToolCallRecord>,
+    /// The reviews that belong to it, in the order in which they were recorded.
+    #[serde(default)]
+    pub reviews: Vec<ReviewRecord>,
     /// The state that it keeps, sorted by key.
     #[serde(default)]
     pub state: Vec<StateValue>,

@@ -25,6 +25,7 @@ use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::records::restore_document::{
     self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
 };
+use crate::records::review::{ReviewDraft, ReviewRecord};
 use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
@@ -34,6 +35,7 @@ use crate::session::{copy, details, undo};
 use crate::state::change::Change;
 use crate::state::{StateStore, snapshot_name};
 use crate::step::adapter::{Adapter, BoxAdapter};
+use crate::step::review;
 use crate::step::{artifact, emit};
 use crate::telemetry;
 use crate::workspace::cancellation::Cancellation;
@@ -396,6 +398,18 @@ impl SessionManager {
     /// As [`SessionManager::emit`], of up to 10,000 events, in this order: all are written or none.
     pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
         emit::emit(&self.core, &self.id, None, drafts).await
+    }
+
+    /// Records a review of something, for a run of the session if the draft names one.
+    /// [`Engine::session_reviews`](crate::Engine::session_reviews) lists it.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was written. `InvalidOptions`: a name is empty or too long, or the review approves
+    /// and blocks. `LimitExceeded`: summary or issues are too large. `NotFound`: the session has no
+    /// such run.
+    pub async fn record_review(&self, draft: ReviewDraft) -> Result<ReviewRecord, Error> {
+        review::record(&self.core, &self.id, None, draft).await
     }
 
     /// Stores `content` under `key`, in place of what was there.

@@ -18,6 +18,7 @@ use crate::records::operation::OperationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::queue::QueueRow;
 use crate::records::restore_document::{RestoreDocument, RestoreRow};
+use crate::records::review::ReviewRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::run_state::NewValue;
@@ -144,6 +145,8 @@ pub(crate) enum Change {
     BeginAgent(Box<AgentRecord>),
     /// What became of an agent, only of one that works. Its tokens stay as events have told them.
     MoveAgent(Box<AgentRecord>),
+    /// A review.
+    RecordReview(Box<ReviewRecord>),
     /// A value of the state that a run keeps, with its transition; if it is that already, nothing is
     /// written.
     SetState(Box<NewValue>),

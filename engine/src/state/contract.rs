@@ -62,6 +62,7 @@ macro_rules! state_store_contract {
             a_value_of_a_run_changes_with_its_transition_or_not_at_all
             a_call_of_a_tool_is_written_with_its_event_and_ends_with_its_run
             tokens_are_added_up_once_for_each_event
+            reviews_come_back_as_they_were_recorded
             an_agent_ends_once_and_its_tokens_are_those_of_its_events
             nothing_is_found_where_there_is_nothing
         }

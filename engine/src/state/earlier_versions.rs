@@ -45,6 +45,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0012.sql"),
     include_str!("fixtures/0013.sql"),
     include_str!("fixtures/0014.sql"),
+    include_str!("fixtures/0015.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -391,6 +392,7 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 _ => assert_eq!(agents, [("agt_1", 1_200)]),
             }
             assert_eq!(completed.run.total_agents, agents.len() as u64);
+            assert_eq!(completed.reviews, []);
             let queued = completed.run.queue.map(|queue| queue.adapter);
             assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 

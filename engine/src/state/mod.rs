@@ -41,6 +41,7 @@ use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
 use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
+use crate::records::review::ReviewRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
@@ -181,6 +182,13 @@ pub(crate) trait StateStore: Send {
 
     /// The keys of the artifacts that are prompts of agents.
     fn prompt_keys(&self) -> Result<Vec<String>, StateError>;
+
+    /// The reviews of a session, or of a run, or of all, in the order in which they were recorded.
+    fn reviews(
+        &self,
+        session_id: Option<&SessionId>,
+        run_id: Option<&RunId>,
+    ) -> Result<Vec<ReviewRecord>, StateError>;
 
     /// The calls of tools in a run, in the order in which they were first told.
     fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError>;

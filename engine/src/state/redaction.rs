@@ -46,6 +46,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
             text(rules, &mut value.trigger);
         }
         Change::BeginAgent(agent) | Change::MoveAgent(agent) => failure(rules, &mut agent.error),
+        Change::RecordReview(review) => review.redact(rules),
         Change::PutTask(row) => failure(rules, &mut row.error),
         Change::PutEffect { row, .. } => failure(rules, &mut row.error),
         Change::BeginRestore(row) => {

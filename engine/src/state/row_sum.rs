@@ -174,6 +174,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'details of session' END AS damaged"
         )
     };
+    (reviews) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('reviews', ",
+            "position, id, session_id, run_id, step_id, target_type, target_ref, approved, blocking, summary, issues, created_at",
+            ") THEN NULL ELSE 'review' END AS damaged"
+        )
+    };
     (event_times) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('event_times', ",
@@ -192,7 +199,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 25] = [
+const TABLES: [(&str, &str, &str); 26] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -216,6 +223,7 @@ const TABLES: [(&str, &str, &str); 25] = [
     ("token_totals", "run_id", damaged!(token_totals)),
     ("agents", "id", damaged!(agents)),
     ("session_details", "session_id", damaged!(session_details)),
+    ("reviews", "id", damaged!(reviews)),
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
 ];
@@ -377,6 +385,7 @@ mod tests {
                  INSERT INTO state_values VALUES ('r', 'k', '1', 5, NULL);
                  INSERT INTO state_transitions VALUES (1, 'r', 'k', '0', '1', 'c', 5, NULL);
                  INSERT INTO agents VALUES (1, 'a', 'r', 'i', 'n', 'm', '[]', 1, 2, 'failed', '{}', 5, 6, NULL);
+                 INSERT INTO reviews VALUES (1, 'v', 's', 'r', 'i', 'pr', 't', 1, 0, 's', '[]', 5, NULL);
                  INSERT INTO token_totals VALUES ('r', 1, 2, NULL);
                  INSERT INTO tool_calls VALUES (1, 'r', 'c', 'i', 'engine', 'Edit', 'failed', '1', 'k', 's', 1, '2', 'l', 't',
                      1, '{}', 5, 6, NULL);",

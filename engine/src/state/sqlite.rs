@@ -16,6 +16,7 @@ mod questions;
 mod queue;
 mod queue_state;
 mod restores;
+mod reviews;
 mod run_state;
 mod run_totals;
 mod runs;
@@ -44,6 +45,7 @@ use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
 use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
+use crate::records::review::ReviewRecord;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::run_totals::RunTotals;
@@ -72,6 +74,7 @@ use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
 use queue::{HEADS, SELECT_QUEUE, read_queue, read_taken};
 use restores::{SELECT_RESTORE, read_restore};
+use reviews::{SELECT_REVIEW, read_review};
 use run_state::{
     SELECT_STATE_TRANSITION, SELECT_STATE_VALUE, read_state_transition, read_state_value,
 };
@@ -485,6 +488,30 @@ impl StateStore for SqliteStore {
     fn prompt_keys(&self) -> Result<Vec<String>, StateError> {
         let agents = self.all(SELECT_AGENT, (), read_agent)?;
         Ok(agents.into_iter().flat_map(|agent| agent.prompts).collect())
+    }
+
+    fn reviews(
+        &self,
+        session_id: Option<&SessionId>,
+        run_id: Option<&RunId>,
+    ) -> Result<Vec<ReviewRecord>, StateError> {
+        let conditions = [
+            (session_id.is_some(), "session_id = ?1"),
+            (run_id.is_some(), "run_id = ?2"),
+        ];
+        self.all(
+            &format!(
+                "{SELECT_REVIEW}{} ORDER BY position LIMIT ?3",
+                all_of(&conditions)
+            ),
+            params![
+                session_id.map(SessionId::as_str),
+                run_id.map(RunId::as_str),
+                // With it the statement has as many parameters, whatever is asked for.
+                limit(None),
+            ],
+            read_review,
+        )
     }
 
     fn tool_calls(&self, run_id: &RunId) -> Result<Vec<ToolCallRow>, StateError> {

@@ -204,7 +204,7 @@ fn event_of(
 }
 
 /// Fails unless all of these are runs of the session.
-async fn check_runs(
+pub(crate) async fn check_runs(
     core: &Core,
     session_id: &SessionId,
     mut runs: Vec<RunId>,

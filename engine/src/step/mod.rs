@@ -20,6 +20,7 @@ pub(crate) mod phase;
 pub(crate) mod pieces;
 pub(crate) mod plan;
 pub(crate) mod question;
+pub(crate) mod review;
 pub(crate) mod run_state;
 pub(crate) mod step_error;
 pub(crate) mod step_log;

@@ -45,6 +45,7 @@ mod captures;
 mod commits;
 mod going_back;
 mod questions;
+mod reviews;
 mod run_state;
 mod tasks;
 mod tool_calls;

@@ -23,6 +23,7 @@ mod questions;
 mod queue;
 mod recovery;
 mod restores;
+mod reviews;
 mod run_state;
 mod runs;
 mod secrets;

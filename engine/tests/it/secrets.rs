@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use stillframe::events::{EventDraft, EventQuery, EventType};
-use stillframe::records::{AgentDraft, Question};
+use stillframe::records::{
+    AgentDraft, Question, ReviewDraft, ReviewIssue, ReviewSeverity, ReviewTarget,
+};
 use stillframe::secrets::SecretRule;
 use stillframe::steps::ToolOptions;
 use stillframe::{
@@ -87,6 +89,13 @@ async fn says_secrets(
     assert_eq!(kept["token"], "[redacted:github_token]");
     let agent = context.begin_agent(AgentDraft::new()).await?;
     agent.fail(format!("was refused {}", said[21])).await?;
+    let issue = ReviewIssue::new(ReviewSeverity::Major, format!("it has {}", said[22]))
+        .suggestion(format!("not {}", said[23]));
+    let review = ReviewDraft::new(ReviewTarget::Files, ".env")
+        .summary(format!("there is {}", said[24]))
+        .issue(issue);
+    let kept = context.record_review(review).await?;
+    assert_eq!(kept.summary, "there is [redacted:github_token]");
     let options = ToolOptions::new("Read").input(json!({ "token": said[19] }));
     let output = format!("{}{}", said[20], "x".repeat(2_000));
     let called = context.call_tool_recorded(options, async { Ok(output) });
@@ -98,7 +107,7 @@ async fn says_secrets(
 async fn a_secret_in_whatever_a_host_or_an_adapter_says_is_in_no_byte_of_the_log() {
     let host = Host::new();
     let (engine, session) = host.session().await;
-    let values: Vec<String> = (0..22).map(secret).collect();
+    let values: Vec<String> = (0..25).map(secret).collect();
     let said = values.clone();
     let work = Work(move |context: RunContext| says_secrets(context, said.clone()));
     let options = RunOptions::new(format!("log in with {}", values[13]))

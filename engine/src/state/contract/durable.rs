@@ -5,10 +5,11 @@ use std::time::Duration;
 use stillframe_backends::{CommitIntent, Signature};
 
 use super::*;
-use crate::id::{AgentId, EffectId, QuestionId, StepId};
+use crate::id::{AgentId, EffectId, QuestionId, ReviewId, StepId};
 use crate::records::agent::{AgentRecord, AgentStatus};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
+use crate::records::review::{ReviewIssue, ReviewRecord, ReviewSeverity, ReviewTarget};
 use crate::records::run_state::{NewValue, StateTransition, StateValue};
 use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
 use crate::records::task::TaskRow;
@@ -509,5 +510,49 @@ pub(crate) fn an_agent_ends_once_and_its_tokens_are_those_of_its_events(state: &
     assert_eq!(agents[0], expected[0]);
     assert_eq!(agents[1].status, AgentStatus::Interrupted);
     assert!(agents[1].ended_at.is_some());
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn reviews_come_back_as_they_were_recorded(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let (mut other_store, other) = started(state, "t");
+    other_store.commit(&[run(&other, "b")]).unwrap();
+    store.commit(&[run(&session, "a")]).unwrap();
+    let issue = ReviewIssue::new(ReviewSeverity::Critical, "odd\n \"message\"")
+        .at("src/a b.rs", 7)
+        .suggestion("x");
+    let review = |session: &SessionId, run_id: Option<&str>, target_type| ReviewRecord {
+        id: ReviewId::random(),
+        session_id: session.clone(),
+        run_id: run_id.map(|id| id.parse().unwrap()),
+        step_id: run_id.map(|_| StepId::random()),
+        target_type,
+        target_ref: "a..b".to_owned(),
+        approved: run_id.is_some(),
+        blocking: run_id.is_none(),
+        summary: "fine".to_owned(),
+        issues: vec![issue.clone(); 2],
+        created_at: at(5),
+    };
+    let reviews = [
+        review(&session, Some("a"), ReviewTarget::Commit),
+        review(&session, None, ReviewTarget::Diff),
+        review(&other, Some("b"), ReviewTarget::Pr),
+        review(&session, Some("a"), ReviewTarget::Files),
+    ];
+    for review in &reviews {
+        let record = Change::RecordReview(Box::new(review.clone()));
+        store.commit(&[record]).unwrap();
+    }
+    let store = state.open();
+    let found = |session_id: Option<&SessionId>, run_id: Option<&str>| {
+        let run_id = run_id.map(|id| id.parse().unwrap());
+        store.reviews(session_id, run_id.as_ref()).unwrap()
+    };
+    assert_eq!(found(None, None), reviews);
+    let of_run = [reviews[0].clone(), reviews[3].clone()];
+    assert_eq!(found(None, Some("a")), of_run);
+    assert_eq!(found(Some(&session), None).len(), 3);
+    assert_eq!(found(Some(&other), Some("a")), []);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }

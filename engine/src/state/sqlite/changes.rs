@@ -12,6 +12,7 @@ use super::pins::{pin, unpin};
 use super::questions::put_question;
 use super::queue::{claim_queued, enqueue, requeue, withdraw_all};
 use super::restores::{begin_restore, end_restore};
+use super::reviews::record_review;
 use super::run_state::set_state;
 use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
 use super::sessions::{create_session, describe_session, move_session};
@@ -95,6 +96,7 @@ pub(super) fn apply(
         } => set_step_commit(transaction, run_id, step_id, commit),
         Change::BeginAgent(agent) => begin_agent(transaction, agent),
         Change::MoveAgent(agent) => change_agent(transaction, agent),
+        Change::RecordReview(review) => record_review(transaction, review),
         Change::SetState(value) => set_state(transaction, value),
         Change::Append(event) => appended.append(transaction, event),
         Change::AddSnapshot(row) => add_snapshot(transaction, row),

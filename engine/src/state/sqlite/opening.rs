@@ -44,6 +44,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0013.sql"),
     include_str!("../migrations/0014.sql"),
     include_str!("../migrations/0015.sql"),
+    include_str!("../migrations/0016.sql"),
 ];
 
 /// Two numbers.
