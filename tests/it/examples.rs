@@ -201,6 +201,33 @@ fn the_endpoint_for_prometheus_has_what_was_counted() {
     assert!(described.count() >= 14, "{body}");
 }
 
+#[test]
+fn the_host_does_a_thousand_runs_and_what_the_guide_says_of_it() {
+    let ws = TestWorkspace::plain();
+    let text = example(&ws, "host", &[]);
+    let lines: Vec<&str> = text.lines().collect();
+    let number = |line: &str, before: &str, after: &str| -> u64 {
+        let rest = line.strip_prefix(before).expect(before);
+        rest.strip_suffix(after).expect(after).parse().unwrap()
+    };
+    // Each of the runs that had ended by then has told of several things.
+    assert!(number(lines[0], "the subscriber died at position ", "") > 1000);
+    assert_eq!(
+        lines[1..6],
+        [
+            "1000 runs have ended",
+            "a run is failed: it changed what must not change (.github/**): .github/ci.yml",
+            "asked: \"a call of tool \\\"Bash\\\": may it use a shell?\"",
+            "the deployment says \"version 2 is out\"",
+            "1001 of 1002 runs are completed",
+        ]
+    );
+    // Of twenty runs: that it began, what was asked and answered, what it used, and that it ended.
+    let entries = number(lines[6], "the transcript of ticket-0 has ", " entries");
+    assert!(entries >= 20 * 5, "{text}");
+    assert_eq!(lines.len(), 7, "{text}");
+}
+
 // A new example has to have its test here
 #[test]
 fn every_example_of_the_engine_is_run() {

@@ -33,7 +33,7 @@ const SESSIONS: usize = 50;
 const RUNS: usize = 1_000;
 
 #[tokio::main]
-pub(crate) async fn main() -> Answer<()> {
+async fn main() -> Answer<()> {
     let scratch = tempfile::tempdir()?;
     let workspace = scratch.path().join("workspace");
     fs::create_dir(&workspace)?;

@@ -239,8 +239,3 @@ async fn an_engine_whose_handles_are_dropped_lets_go_of_everything() {
     let again = host.engine().await;
     assert_eq!(again.snapshots(&host.workspace()).await.unwrap().len(), 1);
 }
-
-#[test]
-fn a_host_from_start_to_end_does_a_thousand_runs_and_what_the_guide_says() {
-    crate::host::main().unwrap();
-}

@@ -4,8 +4,6 @@
 
 #[path = "../../examples/custom_backend/copying.rs"]
 mod copying;
-#[path = "../../examples/host/main.rs"]
-mod host;
 #[path = "../../examples/prometheus/recorder.rs"]
 mod recorder;
 mod support;
