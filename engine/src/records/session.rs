@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::events::data;
 use crate::events::event::EventType;
 use crate::id::SessionId;
 
@@ -184,6 +185,10 @@ impl SessionDetails {
             return Err(format!(
                 "a session has at most {MAX_TAGS} tags, and not {count}"
             ));
+        }
+        // What is nested deeper could not be read again.
+        if data::is_too_deep(self.metadata.values()) {
+            return Err("the metadata of a session is nested more than 100 levels deep".to_owned());
         }
         let bytes = serde_json::to_vec(&self.metadata).map_or(usize::MAX, |text| text.len());
         match bytes > MAX_METADATA_BYTES {

@@ -32,10 +32,12 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
             ..
         } => run_ending(rules, ending),
         Change::DescribeSession { details, .. } => {
-            details
-                .metadata
-                .values_mut()
-                .for_each(|value| json(rules, value));
+            // As one value, whose keys are looked at too.
+            let mut said = Value::Object(std::mem::take(&mut details.metadata));
+            json(rules, &mut said);
+            if let Value::Object(metadata) = said {
+                details.metadata = metadata;
+            }
         }
         Change::PutStep { row, .. } => {
             row.result.iter_mut().for_each(|result| json(rules, result));

@@ -181,6 +181,11 @@ impl RunContext {
     /// [limit](crate::policy::RunLimits) is exceeded, or the [policy](crate::policy::Policy)
     /// refuses further use. Do not report it again.
     pub async fn report_usage(&self, usage: Usage) -> Result<Event, Error> {
+        // JSON has no such numbers, and would have none at all for them.
+        if usage.cost.is_some_and(|cost| !cost.is_finite()) {
+            let message = "a cost has to be a finite number; nothing was reported";
+            return Err(Error::invalid_options(message));
+        }
         let data = crate::events::data::data(&usage);
         self.emit(EventType::TOKEN_USAGE_UPDATED, data).await
     }

@@ -605,6 +605,10 @@ async fn a_report_that_is_sent_again_counts_once_and_one_that_is_none_is_refused
             let kinds = [ErrorKind::InvalidOptions, ErrorKind::LimitExceeded];
             assert!(kinds.contains(&refused.kind()), "{refused}");
         }
+        for cost in [f64::INFINITY, f64::NAN, -1.0] {
+            let refused = context.report_usage(Usage::tokens(9, 9).cost(cost)).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidOptions);
+        }
         context.report_usage(Usage::tokens(4, 0)).await?;
         let over = context.report_usage(Usage::tokens(1, 0)).await.unwrap_err();
         assert_eq!(over.kind(), ErrorKind::PolicyViolation);

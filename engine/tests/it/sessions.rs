@@ -243,12 +243,14 @@ async fn a_session_is_found_by_what_the_host_says_of_it() {
         .tag("urgent")
         .tag("docs")
         .metadata(metadata(
-            json!({"ticket": 42, "key": "ghp_0123456789abcdefghij01"}),
+            json!({"ticket": 42, "key": "ghp_0123456789abcdefghij01", "ghp_0123456789abcdefghij02": 1}),
         ))
         .parent_id(plain.id().clone());
     let session = engine.session_with("told", said.clone()).await.unwrap();
     let record = session.record().await.unwrap();
     assert_eq!(record.details.metadata["ticket"], 42);
+    let mut keys = record.details.metadata.keys();
+    assert!(!keys.any(|key| key.contains("ghp_")));
     assert!(
         !record.details.metadata["key"]
             .as_str()
@@ -320,12 +322,15 @@ async fn what_cannot_be_said_of_a_session_is_refused_and_nothing_is_made() {
     let details = SessionDetails::default;
     let many = (0..65).fold(details(), |details, at| details.tag(format!("{at}")));
     let big = metadata(json!({"text": "x".repeat(64 * 1024)}));
+    let deep = (0..130).fold(json!(1), |inner, _| json!([inner]));
+    let deep = metadata(json!({ "deep": deep }));
     for (refused, kind) in [
         (details().agent_id(""), ErrorKind::InvalidOptions),
         (
             details().agent_id("x".repeat(201)),
             ErrorKind::InvalidOptions,
         ),
+        (details().metadata(deep), ErrorKind::InvalidOptions),
         (details().tag(""), ErrorKind::InvalidOptions),
         (details().tag("two\nlines"), ErrorKind::InvalidOptions),
         (details().tag("x".repeat(101)), ErrorKind::InvalidOptions),
