@@ -176,11 +176,48 @@ impl fmt::Display for PolicySubject {
                     iteration => write!(f, " in iteration {iteration}"),
                 }
             }
-            Self::ToolCall { tool_name, .. } => write!(f, "a call of tool {tool_name:?}"),
+            Self::ToolCall { tool_name, .. } => {
+                write!(f, "a call of tool {:?}", in_brief(tool_name))
+            }
             Self::Usage(usage) => write!(f, "the use of {usage}"),
         }
     }
 }
+
+impl PolicySubject {
+    /// What a person has to know of it beside its name; `None`: that is all. The same call that is
+    /// announced again has another id, and is no other call for that.
+    pub(crate) fn details(&self) -> Option<Value> {
+        let details = match self {
+            Self::Step { definition, .. } => definition.clone(),
+            Self::ToolCall { input, data, .. } if input.is_null() => {
+                let mut data = data.clone();
+                if let Some(fields) = data.as_object_mut() {
+                    fields.remove("call_id");
+                    fields.remove("tool_name");
+                }
+                data
+            }
+            Self::ToolCall { input, .. } => input.clone(),
+            Self::Run | Self::Usage(_) => Value::Null,
+        };
+        let is_empty = details.is_null() || details.as_object().is_some_and(|all| all.is_empty());
+        (!is_empty).then_some(details)
+    }
+}
+
+/// So much of a text as people read: what is long is cut, and has its digest, so that another that
+/// begins alike does not pass for it.
+pub(crate) fn in_brief(text: &str) -> String {
+    let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) else {
+        return text.to_owned();
+    };
+    let digest = blake3::hash(text.as_bytes()).to_hex();
+    format!("{}… (blake3 {})", &text[..end], &digest[..32])
+}
+
+/// How many characters are shown of what others wrote.
+const MAX_SHOWN: usize = 240;
 
 /// A policy as a trait object.
 pub(crate) type BoxPolicy = Arc<dyn AnyPolicy>;

@@ -61,6 +61,22 @@ fn a_rule_of_the_runs_own_hides_nothing_that_is_forbidden() {
 }
 
 #[test]
+fn a_rule_of_the_runs_own_hides_nothing_from_the_limits_of_changes() {
+    for rules in [".gitignore", ".git/info/exclude"] {
+        for limit in ["--max-changed-files", "--max-changed-bytes"] {
+            let ws = TestWorkspace::repository();
+            let script = format!(
+                "mkdir -p .git/info out; echo out >> {rules}; touch out/1; head -c 9000 /dev/zero > out/2"
+            );
+            let failed = ws.run([limit, "1000"], &script).exits(77).json();
+            let message = failed["error"]["message"].as_str().unwrap();
+            let hidden = "a new ignore rule hides what is new: out";
+            assert!(message.ends_with(hidden), "{message}");
+        }
+    }
+}
+
+#[test]
 fn limits_of_changes_have_their_options() {
     let ws = TestWorkspace::repository();
     let script = "echo 1 > a; echo 2 > b; head -c 3000 /dev/zero > c";

@@ -265,6 +265,13 @@ impl RunLimits {
     pub(crate) fn of_changes(&self, diff: &Diff, bytes: Option<u64>) -> Vec<PolicyViolation> {
         let fail = ViolationAction::Fail;
         let mut all = of_paths(&self.forbidden_paths, diff);
+        let is_counted = self.max_changed_files.or(self.max_changed_bytes).is_some();
+        if is_counted && !diff.newly_ignored.is_empty() {
+            let hidden = some_of(&diff.newly_ignored);
+            all.push(unknown_changes(&format!(
+                "a new ignore rule hides what is new: {hidden}"
+            )));
+        }
         let files = diff.files_changed;
         if let Some(limit) = self.max_changed_files.filter(|limit| files > *limit) {
             let message = format!(

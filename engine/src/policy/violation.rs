@@ -5,7 +5,7 @@ use serde_json::Number;
 use stillframe_backends::{ErrorKind, RelPath};
 
 use crate::failure::Failure;
-use crate::policy::PolicySubject;
+use crate::policy::{PolicySubject, in_brief};
 
 /// What a run did, or was about to do, against its policy or one of its limits.
 ///
@@ -132,7 +132,7 @@ impl PolicyViolation {
                 self.iteration = Some(*iteration);
                 self.step = Some(step.clone());
             }
-            PolicySubject::ToolCall { tool_name, .. } => self.tool_name = Some(tool_name.clone()),
+            PolicySubject::ToolCall { tool_name, .. } => self.tool_name = Some(in_brief(tool_name)),
             PolicySubject::Run | PolicySubject::Usage(_) => {}
         }
         self

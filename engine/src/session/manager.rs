@@ -139,8 +139,9 @@ impl SessionManager {
     /// a crash.
     ///
     /// The runs of a session are begun in the order of their submission, interactive ones before
-    /// batch ones, and by default one after the other. A run that was queued waits while its session is
-    /// paused, and while its workspace is in use; a session that is paused accepts no more. If the session ends, its queued runs are cancelled.
+    /// batch ones, and by default one after the other. A run that was queued waits while its session
+    /// is paused, and while its workspace is in use; a session that is paused accepts no more. If the
+    /// session ends, its queued runs are cancelled.
     ///
     /// A [`run_id`](RunOptions::run_id) that was submitted before in the same way is not submitted
     /// again: the answer is the handle of that run. Of `options`, the cancellation is not kept.
@@ -148,8 +149,8 @@ impl SessionManager {
     /// # Errors
     ///
     /// Nothing was queued. `InvalidOptions`: no adapter of this name is registered, an option cannot
-    /// be right, or the adapter's input has a [secret value](crate::secrets). `Busy`: [`max_queued`](crate::EngineOptions::max_queued) runs wait already;
-    /// try again later. `Conflict`: the session accepts no runs, or the id is another run's.
+    /// be right, or the adapter's input has a [secret value](crate::secrets). `Busy`:
+    /// [`max_queued`](crate::EngineOptions::max_queued) runs wait already; try again later. `Conflict`: the session accepts no runs, or the id is another run's.
     /// `LimitExceeded`: the input is larger than a megabyte. `Unsupported`: a rollback was asked for
     /// that the backend cannot do.
     pub async fn submit_run(

@@ -15,8 +15,15 @@ use crate::records::run_row::RunEnding;
 use crate::state::change::{Change, NewEvent, Reported};
 
 /// The keys of an event of the engine's under which it repeats what others said.
-const REPEATED: [&str; 7] = [
-    "answer", "in_place", "message", "question", "reason", "rollback", "warning",
+const REPEATED: [&str; 8] = [
+    "answer",
+    "in_place",
+    "message",
+    "question",
+    "reason",
+    "rollback",
+    "tool_name",
+    "warning",
 ];
 
 /// Takes secret values out of all that `change` would write of others' words.

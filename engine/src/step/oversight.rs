@@ -18,7 +18,9 @@ use crate::policy::limits::RunLimits;
 use crate::policy::usage::Usage;
 use crate::policy::used::Used;
 use crate::policy::violation::{PolicyViolation, ViolationAction, ViolationKind};
-use crate::policy::{ALLOW, BoxPolicy, DENY, PolicyDecision, PolicyRequest, PolicySubject};
+use crate::policy::{
+    ALLOW, BoxPolicy, DENY, PolicyDecision, PolicyRequest, PolicySubject, in_brief,
+};
 use crate::records::question::Question;
 use crate::records::step::PhaseKey;
 use crate::step::context::RunContext;
@@ -243,7 +245,15 @@ impl RunContext {
         text: String,
         deadline: Option<Duration>,
     ) -> Result<Option<String>, Error> {
-        let question = Question::new(format!("{subject}: {text}")).choices([ALLOW, DENY]);
+        // An answer belongs to this text, and must not count for another input.
+        let about = match subject.details() {
+            Some(mut details) => {
+                self.steps.secrets().redact_json(&mut details);
+                format!("{subject} with {}", in_brief(&details.to_string()))
+            }
+            None => subject.to_string(),
+        };
+        let question = Question::new(format!("{about}: {text}")).choices([ALLOW, DENY]);
         let question = match deadline {
             Some(deadline) => question.deadline(deadline, DENY),
             None => question,

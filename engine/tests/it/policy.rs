@@ -372,6 +372,72 @@ fn what_it_asks_waits_for_days_over_the_death_of_an_engine() {
     }
 }
 
+/// Calls the tool `Edit` with this input in a run that rests while it asks, and notes it.
+fn calls(notes: &Notes, input: &Value) -> impl stillframe::Adapter + use<> {
+    let (notes, input) = (notes.clone(), input.clone());
+    Work(move |context: RunContext| {
+        let (notes, input) = (notes.clone(), input.clone());
+        async move {
+            let phase = context.phase("p");
+            phase.step("s", |_| async { Ok(()) }).await?;
+            let tool = ToolOptions::new("Edit").input(input.clone());
+            let call = context.call_tool(tool, async { Ok(()) });
+            call.await?;
+            notes.note(input.to_string());
+            Ok(AdapterOutput::empty())
+        }
+    })
+}
+
+#[test]
+fn what_a_person_allowed_is_not_allowed_for_another_input() {
+    let long = |end: &str| json!({ "text": "x".repeat(300) + end });
+    let secret = "ghp_0123456789abcdefghij01";
+    for (asked, other) in [
+        (json!({ "command": "ls" }), json!({ "command": "rm -rf ." })),
+        (long("ls"), long("rm -rf .")),
+        (
+            json!({ "key": secret, "a": 1 }),
+            json!({ "key": secret, "a": 2 }),
+        ),
+    ] {
+        let (host, notes) = (Host::new(), Notes::default());
+        let policy = || At::new("tool", PolicyDecision::ask("shall it?"));
+        let id: RunId = "ticket-42".parse().unwrap();
+        let options = || options(&host).run_id(id.clone());
+        let work = |input: &Value| calls(&notes, input);
+        on_a_runtime(async {
+            let asks = host.options().policy(policy()).hot_wait(Duration::ZERO);
+            let engine = Engine::start(asks).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            let run = session.execute_run(options(), work(&asked)).await.unwrap();
+            assert_eq!(run.run.status, RunStatus::WaitingForInput);
+            let question = open(&engine).await;
+            assert!(
+                question.text.contains("\"Edit\" with {"),
+                "{}",
+                question.text
+            );
+            assert!(!question.text.contains("ghp_"), "{}", question.text);
+            engine.answer(&question.id, "allow").await.unwrap();
+
+            let run = session.execute_run(options(), work(&other)).await.unwrap();
+            assert_eq!(
+                run.run.status,
+                RunStatus::WaitingForInput,
+                "it is asked anew"
+            );
+            assert_eq!(notes.all(), [""; 0]);
+            let question = open(&engine).await;
+            engine.answer(&question.id, "allow").await.unwrap();
+            let run = session.execute_run(options(), work(&other)).await.unwrap();
+            completed(&run);
+            assert_eq!(notes.all(), [other.to_string()]);
+            engine.shutdown().await.unwrap();
+        });
+    }
+}
+
 #[test]
 fn what_it_asks_before_the_first_step_is_there_after_a_crash() {
     let (host, notes) = (Host::new(), Notes::default());
@@ -906,6 +972,51 @@ async fn too_many_files_or_bytes_fail_the_run() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_to_be_captured_counts() {
+    let plain = Plain::new().await;
+    let mut workspace = plain.workspace();
+    workspace.max_untracked_file_bytes = 1000;
+    for (limit, fails) in [(3000, false), (2999, true)] {
+        let options = RunOptions::new("large")
+            .workspace(workspace.clone())
+            .limits(RunLimits::default().max_changed_bytes(limit));
+        let script = format!("head -c 3000 /dev/zero > big-{limit}");
+        let command = CommandAdapter::new("sh").args(["-c", &script]);
+        let outcome = plain.session.execute_run(options, command).await.unwrap();
+        assert_eq!(outcome.run.status == RunStatus::Failed, fails, "{limit}");
+    }
+    let kinds: Vec<_> = violations(&plain.engine).await;
+    assert_eq!(kinds.len(), 1);
+    assert_eq!(kinds[0].kind, ViolationKind::MaxChangedBytes);
+}
+
+#[tokio::test]
+async fn a_name_of_a_tool_without_end_or_with_a_secret_is_not_in_the_log() {
+    let (host, notes) = (Host::new(), Notes::default());
+    let (engine, session) = engine(&host, At::new("told", PolicyDecision::deny("no"))).await;
+    let work = Work(move |context: RunContext| {
+        let notes = notes.clone();
+        async move {
+            for name in ["x".repeat(50_000), "ghp_0123456789abcdefghij01".to_owned()] {
+                let refused = context.emit_draft(told(&name)).await.unwrap_err();
+                notes.note(refused.to_string());
+            }
+            Ok(AdapterOutput::empty())
+        }
+    });
+    completed(&session.execute_run(options(&host), work).await.unwrap());
+    for violation in violations(&engine).await {
+        let (name, message) = (violation.tool_name.unwrap(), violation.message);
+        assert!(name.len() < 400 && message.len() < 600, "{message}");
+        assert!(
+            !name.contains("ghp_") && !message.contains("ghp_"),
+            "{message}"
+        );
+    }
+    engine.shutdown().await.unwrap();
 }
 
 #[tokio::test]

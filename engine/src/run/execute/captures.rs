@@ -202,13 +202,19 @@ impl RunTask {
         let backend = place
             .backend
             .map_err(|e| Error::new(e.kind(), SharedError(e)))?;
-        let changed: BTreeSet<RelPath> = diff.changed_paths.iter().cloned().collect();
+        let changed_paths: BTreeSet<RelPath> = diff.changed_paths.iter().cloned().collect();
         let count = move || {
             let op = Operation::unbounded();
             let stored = backend.open(&op, &place.opened.workspace, &after)?;
             let files = stored.files(&op)?.into_iter();
-            let changed = files.filter(|file| changed.contains(&file.path));
-            Ok(changed.filter_map(|file| file.size).sum())
+            let stored = files.map(|file| (file.path, file.size));
+            // What was not captured, because it is large, was changed as well.
+            let omitted = after.omissions().iter();
+            let omitted = omitted.map(|omission| (omission.path.clone(), omission.bytes));
+            let changed = stored.chain(omitted);
+            let changed = changed.filter(|(path, _)| changed_paths.contains(path));
+            let sizes = changed.filter_map(|(_, size)| size);
+            Ok(sizes.fold(0, u64::saturating_add))
         };
         self.core.parts.blocking.run_long(count).await?
     }
