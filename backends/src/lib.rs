@@ -87,6 +87,7 @@ mod must_run;
 mod owner;
 mod patch;
 mod path_globs;
+mod place;
 mod purge;
 #[cfg(test)]
 mod purge_faults;
@@ -145,6 +146,8 @@ pub use holdings::{Holdings, Listing, Unreadable};
 pub use host_rules::IgnoreOptions;
 
 pub use path_globs::PathGlobs;
+
+pub use place::{Place, PlaceError, Scratch};
 
 pub use interrupt::Interrupt;
 

@@ -312,6 +312,25 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
         from: Option<u64>,
     },
 
+    /// Write what is kept of a run or a session into a directory: JSON lines, and artifacts.
+    ///
+    /// records.jsonl has the session, its runs, their events and artifacts, one JSON document on
+    /// each line; artifacts/ has the content of the artifacts. All of it is written, or nothing.
+    #[command(after_help = "\
+Examples:
+  stillframe export ticket-42 --to ticket-42.export
+  stillframe export run_59a4 --to /srv/exports/run_59a4 --json
+
+Exit codes: 0 done, 1 it could not be done, or is done and lacks the content of an artifact, which
+could not be read, 2 the command line is wrong.")]
+    Export {
+        /// A run, by its id or the beginning of it, or a session, by its id.
+        id: OsString,
+        /// Put it into this directory, which is new or empty.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        to: PathBuf,
+    },
+
     /// List, read or remove artifacts, such as large patches of runs.
     #[command(arg_required_else_help = true)]
     Artifact {

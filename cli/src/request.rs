@@ -106,6 +106,8 @@ pub(crate) enum Request {
     Why(WorkspaceOptions, RelPath, Option<String>),
     /// Print what was said in a run or a session, after this position of the log.
     Transcript { id: String, from: Option<u64> },
+    /// Write what is kept of a run or a session into a directory.
+    Export { id: String, to: PathBuf },
     /// Print events.
     Events(EventsOf),
     /// Print events, and go on with those to come.
@@ -323,6 +325,10 @@ impl Request {
                 id: id.to_string_lossy().into_owned(),
                 from,
             },
+            Command::Export { id, to } => Self::Export {
+                id: id.to_string_lossy().into_owned(),
+                to,
+            },
             Command::Artifact { command } => match command {
                 ArtifactCommand::List { run } => {
                     Self::Artifacts(run.map(|id| id.to_string_lossy().into_owned()))
@@ -401,6 +407,7 @@ impl Request {
                     | Self::Events(_)
                     | Self::Sessions(_)
                     | Self::Transcript { .. }
+                    | Self::Export { .. }
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
                     | Self::Questions(_)
@@ -493,6 +500,7 @@ impl Request {
             | Self::Events(_)
             | Self::FollowEvents(_)
             | Self::Transcript { .. }
+            | Self::Export { .. }
             | Self::Artifacts(_)
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    ArtifactRecord, QuestionRecord, RestoreDocument, RunDocument, RunExport, RunRecord,
-    SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
+    ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord, RestoreDocument, RunDocument,
+    RunExport, RunRecord, SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
@@ -40,6 +40,8 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("diff", of::<Diff>()),
         ("error", of::<ErrorAndRun<'_>>()),
         ("event", schema::of_events()),
+        ("export-line", of::<ExportLine>()),
+        ("export", of::<ExportOutcome>()),
         ("gc", of::<upkeep::GcDocument>()),
         ("list", of::<Vec<snapshot::ListedDocument<'_>>>()),
         ("purge-plan", of::<PurgePlan>()),

@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod events;
+mod export;
 pub(crate) mod options;
 pub(crate) mod question_sweep;
 mod records;

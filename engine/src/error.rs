@@ -203,6 +203,7 @@ from_leaf!(
     ReadError,
     LockError,
     WorkspaceError,
+    stillframe_backends::PlaceError,
     stillframe_artifact_store::InvalidKey,
     stillframe_artifact_store::OpenError,
     stillframe_artifact_store::PutError,

@@ -676,13 +676,14 @@ impl LogRetention {
 #[non_exhaustive]
 pub struct TranscriptQuery {
     /// Whose it is.
-    pub(crate) of: TranscriptOf,
+    pub(crate) of: RecordsOf,
     /// Only entries at a later [`position`](crate::records::TranscriptEntry::position). Default: all.
     pub after_position: Option<u64>,
 }
 
+/// Whose records are read.
 #[derive(Clone, Debug)]
-pub(crate) enum TranscriptOf {
+pub(crate) enum RecordsOf {
     Run(RunId),
     Session(SessionId),
 }
@@ -691,7 +692,7 @@ impl TranscriptQuery {
     /// The transcript of a run.
     pub fn run(id: RunId) -> Self {
         Self {
-            of: TranscriptOf::Run(id),
+            of: RecordsOf::Run(id),
             after_position: None,
         }
     }
@@ -699,12 +700,41 @@ impl TranscriptQuery {
     /// The transcript of all runs of a session, and of what its host wrote outside of runs.
     pub fn session(id: SessionId) -> Self {
         Self {
-            of: TranscriptOf::Session(id),
+            of: RecordsOf::Session(id),
             after_position: None,
         }
     }
 
     stillframe_model::setters! {
         after_position: u64,
+    }
+}
+
+/// Whose records to export, and where to: see [`Engine::export`](crate::Engine::export).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExportRequest {
+    /// Whose they are.
+    pub(crate) of: RecordsOf,
+    /// A directory that is new or empty, and does not lie in the state directory. What is above it
+    /// is there.
+    pub to: PathBuf,
+}
+
+impl ExportRequest {
+    /// A run, into the directory `to`.
+    pub fn run(id: RunId, to: impl Into<PathBuf>) -> Self {
+        Self {
+            of: RecordsOf::Run(id),
+            to: to.into(),
+        }
+    }
+
+    /// A session with all of its runs, into the directory `to`.
+    pub fn session(id: SessionId, to: impl Into<PathBuf>) -> Self {
+        Self {
+            of: RecordsOf::Session(id),
+            to: to.into(),
+        }
     }
 }

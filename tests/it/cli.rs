@@ -5,7 +5,7 @@ use stillframe_tests::{Snap, TestWorkspace, json};
 
 use crate::disk::noise;
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "run",
     "snapshot",
     "list",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 16] = [
     "why",
     "events",
     "transcript",
+    "export",
     "artifact",
     "verify",
     "gc",

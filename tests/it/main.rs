@@ -30,6 +30,7 @@ mod documents;
 mod earlier_state;
 mod events;
 mod examples;
+mod export;
 mod git_state;
 mod hash;
 mod history;

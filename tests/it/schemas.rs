@@ -97,6 +97,15 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     seen.files.extend(large.ok().schemas());
     let artifacts = seen.document(0, "artifact list");
     let key = artifacts[0]["key"].as_str().unwrap();
+    let export = seen.ws.outside().join("export");
+    seen.document(0, &format!("export r --to {}", export.display()));
+    let records = fs::read_to_string(export.join("records.jsonl")).unwrap();
+    for line in records.lines() {
+        let document = serde_json::from_str(line).unwrap();
+        let right = Schemas::get().check("export-line.json", &document);
+        assert_eq!(right, Ok(()), "{document:#}");
+        seen.files.insert("export-line.json");
+    }
     seen.document(0, &format!("artifact get {key}"));
     seen.document(0, &format!("artifact rm {key}"));
     seen.document(0, "verify");

@@ -5,10 +5,7 @@
 //! gets its name last.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -17,23 +14,19 @@ use super::procedure::stage_error;
 use super::{PlanId, Restorable, RestorePlan, SkipReason, Skipped, Write, check_content_kept};
 use crate::content_hash::ContentHashes;
 use crate::coverage::OmissionReason;
-use crate::durable;
-use crate::error::{PathError, printable};
+use crate::error::PathError;
 use crate::operation::Operation;
 use crate::path::RelPath;
+use crate::place::{Place, Scratch};
 use crate::purge::Purged;
 use crate::record::Record;
 use crate::restore_error::RestoreError;
 use crate::snapshot::SnapshotId;
 use crate::tree::{ContentId, Entry};
 use crate::workspace::{LockedWorkspace, Workspace};
-use crate::worktree::area;
 use crate::worktree::displaced::{Held, lossless};
 use crate::worktree::root::Root;
 use crate::worktree::staging::{self, CommitError, StageError};
-
-/// The directory in the private one that gets the name in the end.
-const TREE: &str = "tree";
 
 /// Where to, and what of it.
 #[derive(Clone, Debug)]
@@ -63,7 +56,7 @@ impl CopyOptions {
     /// Refuses a directory that nothing can be put into: [`RestoreError::BadPlace`]. No snapshot is
     /// read.
     pub fn check_place(&self, workspace: &Workspace) -> Result<(), RestoreError> {
-        Place::find(&self.to, workspace).map(drop)
+        place(&self.to, workspace).map(drop)
     }
 
     fn asks_for(&self, path: &RelPath) -> bool {
@@ -99,21 +92,13 @@ pub(crate) fn copy<B: Restorable>(
     record: &Record,
     options: &CopyOptions,
 ) -> Result<CopyOutcome, RestoreError> {
-    let place = Place::find(&options.to, workspace)?;
+    let place = place(&options.to, workspace)?;
     check_content_kept(record)?;
     let entries = backend.entries(op, workspace, record)?;
     let Wanted { plan, skipped } = wanted(record, entries, &Purged::of(workspace)?, options)?;
-    let scratch = area::make_beside(op, &place.parent).map_err(|error| {
-        RestoreError::Prepare(PathError {
-            path: place.path(),
-            ..error
-        })
-    })?;
-    let made = make(op, backend, workspace, record, &plan, &scratch, &place);
-    let removed = area::remove_beside(op, &scratch);
-    made.map_err(|error| place.told_of(error, &scratch))?;
-    // It is there, whole; what is left beside it is in a directory of our name.
-    let _ = removed;
+    let scratch = place.scratch(op).map_err(RestoreError::Prepare)?;
+    make(op, backend, workspace, record, &plan, &scratch, &place)
+        .map_err(|error| told_of(&place, error, &scratch))?;
     Ok(CopyOutcome {
         snapshot: record.snapshot.id.clone(),
         to: place.path(),
@@ -192,10 +177,10 @@ fn make<B: Restorable>(
     workspace: &Workspace,
     record: &Record,
     plan: &RestorePlan,
-    scratch: &Path,
+    scratch: &Scratch,
     place: &Place,
 ) -> Result<(), RestoreError> {
-    let (store, tree) = (scratch.join("store"), scratch.join(TREE));
+    let (store, tree) = (scratch.path().join("store"), scratch.tree());
     let make =
         |path: &Path| fs::create_dir(path).map_err(PathError::at("make the directory", path));
     make(&store)
@@ -250,111 +235,31 @@ fn make<B: Restorable>(
         return Err(RestoreError::Changed { path });
     }
     op.check()?;
-    place.take(op, &tree).map_err(RestoreError::Prepare)
+    place.take(op, scratch).map_err(RestoreError::Prepare)
 }
 
-/// A place for a directory: nothing is there, or a directory with nothing in it.
-struct Place {
-    /// Absolute, without links.
-    parent: PathBuf,
-    name: OsString,
-    /// The directory that is there.
-    found: Option<fs::Metadata>,
+/// Finds the place for a copy: it lies neither in the workspace nor where everything is kept.
+fn place(to: &Path, workspace: &Workspace) -> Result<Place, RestoreError> {
+    let apart_from = [
+        (workspace.disk_path(), "the workspace"),
+        (workspace.state().path(), "the state directory"),
+    ];
+    Ok(Place::find(to, &apart_from)?)
 }
 
-impl Place {
-    /// Looks at `to`. It lies neither in the workspace nor where everything is kept.
-    fn find(to: &Path, workspace: &Workspace) -> Result<Self, RestoreError> {
-        let refused = |why: &str| RestoreError::BadPlace(format!("{} {why}", printable(to)));
-        let absolute = std::path::absolute(to).map_err(|_| refused("is no path of a directory"))?;
-        let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-            return Err(refused("is no path of a directory that could be made"));
-        };
-        let parent = fs::canonicalize(above).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                refused("cannot be made: the directory above it is not there")
-            }
-            _ => RestoreError::Prepare(PathError::at("resolve", above)(error)),
-        })?;
-        let path = parent.join(name);
-        let found = match fs::symlink_metadata(&path) {
-            Ok(found) => Some(found),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(RestoreError::Prepare(PathError::at("look at", path)(error))),
-        };
-        if let Some(found) = &found {
-            if !found.is_dir() {
-                return Err(refused("is there, and is no directory"));
-            }
-            let mut entries = fs::read_dir(&path)
-                .map_err(PathError::at("list", &path))
-                .map_err(RestoreError::Prepare)?;
-            if entries.next().is_some() {
-                return Err(refused("is not empty"));
-            }
-        }
-        for (directory, what) in [
-            (workspace.disk_path(), "the workspace"),
-            (workspace.state().path(), "the state directory"),
-        ] {
-            if path.starts_with(directory) {
-                return Err(refused(&format!("lies in {what} {}", printable(directory))));
-            }
-        }
-        Ok(Self {
-            parent,
-            name: name.to_owned(),
-            found,
-        })
-    }
-
-    fn path(&self) -> PathBuf {
-        self.parent.join(&self.name)
-    }
-
-    /// The error as one of this place, if it is of a name in `scratch`, which nobody knows.
-    fn told_of(&self, error: RestoreError, scratch: &Path) -> RestoreError {
-        let told = |source: PathError| match source.path.strip_prefix(scratch) {
-            Err(_) => source,
-            Ok(within) => {
-                let mut path = self.path();
-                // Joining nothing would end the path with a slash.
-                path.extend(within.strip_prefix(TREE).into_iter().flatten());
-                PathError { path, ..source }
-            }
-        };
-        match error {
-            RestoreError::Prepare(source) => RestoreError::Prepare(told(source)),
-            RestoreError::NoRoom {
-                needed_bytes,
-                file_system,
-                source,
-            } => RestoreError::NoRoom {
-                needed_bytes,
-                file_system,
-                source: told(source),
-            },
-            error => error,
-        }
-    }
-
-    /// Gives `tree` the owner and the permission bits of the directory whose place it takes.
-    fn dress(&self, tree: &Path) -> Result<(), PathError> {
-        let Some(found) = &self.found else {
-            return Ok(());
-        };
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::lchown(tree, Some(found.uid()), Some(found.gid()))
-                .map_err(PathError::at("set the owner of", tree))?;
-        }
-        let bits = fs::Permissions::from_mode(found.mode() & 0o7777);
-        fs::set_permissions(tree, bits).map_err(PathError::at("set the mode of", tree))
-    }
-
-    /// Gives `tree` its name. A directory that is there is empty still, or nothing happens.
-    fn take(&self, op: &Operation, tree: &Path) -> Result<(), PathError> {
-        let path = self.path();
-        fs::rename(tree, &path).map_err(PathError::at("rename to", &path))?;
-        durable::sync_directory(op, &self.parent)
+/// The error as one of the place, if it is of a name in `scratch`.
+fn told_of(place: &Place, error: RestoreError, scratch: &Scratch) -> RestoreError {
+    match error {
+        RestoreError::Prepare(source) => RestoreError::Prepare(place.told(source, scratch)),
+        RestoreError::NoRoom {
+            needed_bytes,
+            file_system,
+            source,
+        } => RestoreError::NoRoom {
+            needed_bytes,
+            file_system,
+            source: place.told(source, scratch),
+        },
+        error => error,
     }
 }

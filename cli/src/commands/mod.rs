@@ -11,6 +11,7 @@ pub(crate) mod content;
 mod diff;
 mod diffstat;
 mod events;
+mod export;
 pub(crate) mod files;
 mod head_moved;
 mod purge;
@@ -22,6 +23,7 @@ pub(crate) mod runs;
 pub(crate) mod sessions;
 pub(crate) mod snapshot;
 mod steps;
+mod subject;
 mod transcript;
 mod undo;
 pub(crate) mod upkeep;
@@ -150,6 +152,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Events(query) => events::events(tools, query).await,
         Request::FollowEvents(query) => events::follow(tools, query).await,
         Request::Transcript { id, from } => transcript::transcript(tools, &id, from).await,
+        Request::Export { id, to } => export::export(tools, &id, to).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,

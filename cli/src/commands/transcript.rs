@@ -1,13 +1,13 @@
 //! `transcript`: what was said and done in a run or a session.
 
 use serde_json::Value;
-use stillframe::ErrorKind;
 use stillframe::options::TranscriptQuery;
 use stillframe::records::{
     ApprovalState, CallState, MessageDirection, TranscriptEntry, TranscriptItem,
 };
 
-use super::{Tools, runs};
+use super::Tools;
+use super::subject::{self, Subject};
 use crate::failure::Failure;
 use crate::output::{self, Reply, printable};
 
@@ -21,7 +21,10 @@ pub(super) async fn transcript(
     id: &str,
     from: Option<u64>,
 ) -> Result<Reply, Failure> {
-    let mut query = subject(tools, id).await?;
+    let mut query = match subject::find(tools, id).await? {
+        Subject::Run(id) => TranscriptQuery::run(id),
+        Subject::Session(id) => TranscriptQuery::session(id),
+    };
     query.after_position = from;
     let mut transcript = tools.engine.transcript(query).await?;
     let mut text = TranscriptText::default();
@@ -40,24 +43,6 @@ pub(super) async fn transcript(
         tools.console.line(&rest)?;
     }
     Ok(Reply::default())
-}
-
-async fn subject(tools: &Tools, id: &str) -> Result<TranscriptQuery, Failure> {
-    match runs::by_id(tools, id).await {
-        Ok(run) => Ok(TranscriptQuery::run(run.id)),
-        Err(e) if [ErrorKind::NotFound, ErrorKind::InvalidOptions].contains(&e.kind()) => {
-            match tools.engine.find_session(id).await {
-                Ok(session) => Ok(TranscriptQuery::session(session.id)),
-                Err(other) if other.kind() != ErrorKind::NotFound => Err(other.into()),
-                Err(_) if e.kind() == ErrorKind::NotFound => Err(Failure::new(
-                    ErrorKind::NotFound,
-                    format!("there is no run and no session {}", output::shortened(id)),
-                )),
-                Err(_) => Err(e.into()),
-            }
-        }
-        Err(e) => Err(e.into()),
-    }
 }
 
 /// A transcript as text: a line that says what comes, and below it, indented, what was said.

@@ -211,47 +211,10 @@ impl Engine {
     pub async fn export_run(&self, id: &str) -> Result<RunExport, Error> {
         let run = self.find_run(id).await?;
         self.settle_ripe(Some(&run.id)).await;
-        let run_id = run.id.clone();
         self.read(move |store| {
-            let events = store.events(&EventQuery::all().run(run_id.clone()))?;
-            let snapshots = match store.run(&run_id)?.and_then(|row| row.workspace) {
-                Some(workspace) => store.snapshots(&workspace.workspace_id)?,
-                None => Vec::new(),
-            };
-            let is_of_run = |id: &Option<RunId>| id.as_ref() == Some(&run_id);
-            Ok(RunExport {
-                lease: store.lease(&run_id)?.map(LeaseRecord::from),
-                phases: RunExport::phases_of(store, &run_id)?,
-                questions: store
-                    .questions(&run_id)?
-                    .into_iter()
-                    .map(QuestionRecord::from)
-                    .collect(),
-                effects: store
-                    .effects(&run_id)?
-                    .into_iter()
-                    .map(EffectRecord::from)
-                    .collect(),
-                commits: store.commits(&run_id)?,
-                agents: store.agents(&run_id)?,
-                tool_calls: tool_calls(store, &run_id)?,
-                reviews: store.reviews(None, Some(&run_id))?,
-                state: store.state_values(&run_id)?,
-                state_transitions: store.state_transitions(&run_id)?,
-                snapshots: snapshots
-                    .into_iter()
-                    .rev()
-                    .filter(|row| is_of_run(&row.run_id))
-                    .map(|row| row.snapshot)
-                    .collect(),
-                artifacts: store
-                    .artifacts(Some(&run.session_id))?
-                    .into_iter()
-                    .filter(|artifact| is_of_run(&artifact.run_id))
-                    .collect(),
-                events,
-                run,
-            })
+            let events = store.events(&EventQuery::all().run(run.id.clone()))?;
+            let kept = kept_of(store, run)?;
+            Ok(RunExport { events, ..kept })
         })
         .await
     }
@@ -384,7 +347,7 @@ impl Engine {
 
     /// Records the default answers of questions past their deadline before they are read. If that
     /// cannot be written now, the records are read as they are.
-    async fn settle_ripe(&self, run_id: Option<&RunId>) {
+    pub(super) async fn settle_ripe(&self, run_id: Option<&RunId>) {
         if let Err(e) = answering::settle_ripe(&self.core, run_id).await {
             tracing::warn!(error = %e.chain(), "questions whose time is up are not settled");
         }
@@ -465,6 +428,55 @@ fn recorded(store: &dyn StateStore, rows: Vec<RunRow>) -> Result<Vec<RunRecord>,
         records.push(record);
     }
     Ok(records)
+}
+
+/// The run of a row with everything that is kept of it but its events.
+pub(super) fn kept_of_row(store: &dyn StateStore, row: RunRow) -> Result<RunExport, StateError> {
+    let mut records = recorded(store, vec![row])?;
+    kept_of(store, records.pop().expect("there is one for each row"))
+}
+
+/// Everything that is kept of a run but its events.
+fn kept_of(store: &dyn StateStore, run: RunRecord) -> Result<RunExport, StateError> {
+    let run_id = &run.id;
+    let snapshots = match store.run(run_id)?.and_then(|row| row.workspace) {
+        Some(workspace) => store.snapshots(&workspace.workspace_id)?,
+        None => Vec::new(),
+    };
+    let is_of_run = |id: &Option<RunId>| id.as_ref() == Some(run_id);
+    Ok(RunExport {
+        lease: store.lease(run_id)?.map(LeaseRecord::from),
+        phases: RunExport::phases_of(store, run_id)?,
+        questions: store
+            .questions(run_id)?
+            .into_iter()
+            .map(QuestionRecord::from)
+            .collect(),
+        effects: store
+            .effects(run_id)?
+            .into_iter()
+            .map(EffectRecord::from)
+            .collect(),
+        commits: store.commits(run_id)?,
+        agents: store.agents(run_id)?,
+        tool_calls: tool_calls(store, run_id)?,
+        reviews: store.reviews(None, Some(run_id))?,
+        state: store.state_values(run_id)?,
+        state_transitions: store.state_transitions(run_id)?,
+        snapshots: snapshots
+            .into_iter()
+            .rev()
+            .filter(|row| is_of_run(&row.run_id))
+            .map(|row| row.snapshot)
+            .collect(),
+        artifacts: store
+            .artifacts(Some(&run.session_id))?
+            .into_iter()
+            .filter(|artifact| is_of_run(&artifact.run_id))
+            .collect(),
+        events: Vec::new(),
+        run,
+    })
 }
 
 fn tool_calls(store: &dyn StateStore, run_id: &RunId) -> Result<Vec<ToolCallRecord>, StateError> {

@@ -10,7 +10,7 @@ use super::Engine;
 use crate::error::Error;
 use crate::events::event::{Event, EventType};
 use crate::events::query::EventQuery;
-use crate::options::{TranscriptOf, TranscriptQuery};
+use crate::options::{RecordsOf, TranscriptQuery};
 use crate::records::transcript::{TYPES, TranscriptEntry};
 use crate::session::stream;
 
@@ -47,24 +47,7 @@ impl Engine {
     ///
     /// `NotFound`: there is no such run, or no such session.
     pub async fn transcript(&self, query: TranscriptQuery) -> Result<Transcript, Error> {
-        let parts = &self.core.parts;
-        parts.check_available()?;
-        let mut events = match query.of {
-            TranscriptOf::Run(id) => {
-                let asked = id.clone();
-                let found = parts.reader.read(move |store| store.run(&asked)).await?;
-                let row = found.ok_or_else(|| Error::not_found(format!("there is no run {id}")))?;
-                EventQuery::session(row.session_id).run(id)
-            }
-            TranscriptOf::Session(id) => {
-                let asked = id.clone();
-                let found = parts.reader.read(move |store| store.session(&asked));
-                if found.await?.is_none() {
-                    return Err(Error::not_found(format!("there is no session {id}")));
-                }
-                EventQuery::session(id)
-            }
-        };
+        let mut events = self.events_of(query.of).await?;
         events.event_types = TYPES.to_vec();
         events.after_position = query.after_position;
         events.limit = Some(PAGE);
@@ -73,6 +56,26 @@ impl Engine {
             query: events,
             page: VecDeque::new(),
         })
+    }
+
+    /// All events of a run or a session; `NotFound`: there is no such run, or no such session.
+    pub(super) async fn events_of(&self, of: RecordsOf) -> Result<EventQuery, Error> {
+        match of {
+            RecordsOf::Run(id) => {
+                let asked = id.clone();
+                let found = self.read(move |store| store.run(&asked)).await?;
+                let row = found.ok_or_else(|| Error::not_found(format!("there is no run {id}")))?;
+                Ok(EventQuery::session(row.session_id).run(id))
+            }
+            RecordsOf::Session(id) => {
+                let asked = id.clone();
+                let found = self.read(move |store| store.session(&asked)).await?;
+                match found {
+                    Some(_) => Ok(EventQuery::session(id)),
+                    None => Err(Error::not_found(format!("there is no session {id}"))),
+                }
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod agent;
 pub(crate) mod artifact;
 pub(crate) mod effect;
+pub(crate) mod export;
 pub(crate) mod lease;
 pub(crate) mod operation;
 pub(crate) mod outcome;
@@ -36,6 +37,7 @@ pub use crate::id::{
 pub use agent::{AgentDraft, AgentRecord, AgentStatus};
 pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
+pub use export::{ExportLine, ExportOutcome, ExportedArtifact, ExportedRun};
 pub use operation::OperationKind;
 pub use outcome::{
     DiffOutcome, RunDocument, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,

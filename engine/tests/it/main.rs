@@ -14,6 +14,7 @@ mod coming_back;
 mod commands;
 mod commits;
 mod events;
+mod export;
 mod folders;
 mod lifecycle;
 mod limits;
