@@ -440,10 +440,13 @@ pub(super) fn kept_of_row(store: &dyn StateStore, row: RunRow) -> Result<RunExpo
 fn kept_of(store: &dyn StateStore, run: RunRecord) -> Result<RunExport, StateError> {
     let run_id = &run.id;
     let snapshots = match store.run(run_id)?.and_then(|row| row.workspace) {
-        Some(workspace) => store.snapshots(&workspace.workspace_id)?,
+        Some(workspace) => store.find_snapshots(&SnapshotFilter {
+            workspace_id: workspace.workspace_id,
+            run_id: Some(run_id.clone()),
+            ..SnapshotFilter::default()
+        })?,
         None => Vec::new(),
     };
-    let is_of_run = |id: &Option<RunId>| id.as_ref() == Some(run_id);
     Ok(RunExport {
         lease: store.lease(run_id)?.map(LeaseRecord::from),
         phases: RunExport::phases_of(store, run_id)?,
@@ -466,14 +469,9 @@ fn kept_of(store: &dyn StateStore, run: RunRecord) -> Result<RunExport, StateErr
         snapshots: snapshots
             .into_iter()
             .rev()
-            .filter(|row| is_of_run(&row.run_id))
             .map(|row| row.snapshot)
             .collect(),
-        artifacts: store
-            .artifacts(Some(&run.session_id))?
-            .into_iter()
-            .filter(|artifact| is_of_run(&artifact.run_id))
-            .collect(),
+        artifacts: store.artifacts_of_run(&run.session_id, run_id)?,
         events: Vec::new(),
         run,
     })

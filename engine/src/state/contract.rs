@@ -729,6 +729,7 @@ pub(crate) fn snapshots_are_found_by_every_part_of_a_filter(state: &impl TestSta
         let mut row = snapshot_row(&id, workspace, None);
         row.snapshot.label = Label::new(label);
         row.snapshot.captured_at = at(i64::try_from(number).unwrap());
+        row.run_id = (number % 2 == 1).then(|| "r".parse().unwrap());
         store.commit(&[add(&row)]).unwrap();
         ids.push(id);
     }
@@ -784,6 +785,8 @@ pub(crate) fn snapshots_are_found_by_every_part_of_a_filter(state: &impl TestSta
         ..all()
     };
     assert_eq!(found(filter), [3]);
+    let run_id = Some("r".parse().unwrap());
+    assert_eq!(found(SnapshotFilter { run_id, ..all() }), [5, 3, 1]);
 }
 
 pub(crate) fn a_pin_stays_until_it_is_taken_back_whatever_becomes_of_its_snapshot(
@@ -1030,7 +1033,8 @@ pub(crate) fn a_key_that_was_deleted_can_be_registered_again(state: &impl TestSt
         key: "k".to_owned(),
         at: at(5),
     };
-    let [one, two, three] = [1, 2, 3].map(|bytes| artifact(&session, "k", bytes));
+    let [one, two, mut three] = [1, 2, 3].map(|bytes| artifact(&session, "k", bytes));
+    three.run_id = Some("r".parse().unwrap());
     let beside = artifact(&other, "l", 10);
     store.commit(&[register(&one), register(&beside)]).unwrap();
     store.commit(&[register(&two)]).unwrap();
@@ -1040,7 +1044,13 @@ pub(crate) fn a_key_that_was_deleted_can_be_registered_again(state: &impl TestSt
     assert_eq!(store.artifact("k").unwrap(), Some(three.clone()));
     let all = state.open().artifacts(None).unwrap();
     assert_eq!(all, [beside, three.clone()], "oldest first");
-    assert_eq!(store.artifacts(Some(&session)).unwrap(), [three]);
+    assert_eq!(store.artifacts(Some(&session)).unwrap(), [three.clone()]);
+    let of_run = |run_id: &str| {
+        let run_id = run_id.parse().unwrap();
+        store.artifacts_of_run(&session, &run_id).unwrap()
+    };
+    assert_eq!(of_run("r"), [three]);
+    assert_eq!(of_run("nobody"), []);
     store.commit(std::slice::from_ref(&delete)).unwrap();
     assert_eq!(store.artifact("k").unwrap(), None);
     let gone = store.commit(&[delete]).unwrap_err();

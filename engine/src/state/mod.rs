@@ -285,6 +285,13 @@ pub(crate) trait StateStore: Send {
     /// Artifacts that are not deleted, oldest first.
     fn artifacts(&self, session_id: Option<&SessionId>) -> Result<Vec<ArtifactRecord>, StateError>;
 
+    /// The artifacts of a run of this session that are not deleted, oldest first.
+    fn artifacts_of_run(
+        &self,
+        session_id: &SessionId,
+        run_id: &RunId,
+    ) -> Result<Vec<ArtifactRecord>, StateError>;
+
     /// The artifact of this key that is not deleted.
     fn artifact(&self, key: &str) -> Result<Option<ArtifactRecord>, StateError>;
 
@@ -330,6 +337,8 @@ pub(crate) struct SnapshotFilter {
     pub(crate) but: Option<Label>,
     /// Taken at or after this time.
     pub(crate) since: Option<Timestamp>,
+    /// The run that took them.
+    pub(crate) run_id: Option<RunId>,
     /// So many of the newest that match are passed over.
     pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,

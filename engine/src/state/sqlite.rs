@@ -631,9 +631,10 @@ impl StateStore for SqliteStore {
             (filter.label.is_some(), LABEL_IS),
             (filter.but.is_some(), LABEL_IS_NOT),
             (filter.since.is_some(), "captured_at >= ?4"),
+            (filter.run_id.is_some(), "run_id = ?5"),
         ];
         let sql = format!(
-            "{SELECT_SNAPSHOT}{} ORDER BY position DESC LIMIT ?5 OFFSET ?6",
+            "{SELECT_SNAPSHOT}{} ORDER BY position DESC LIMIT ?6 OFFSET ?7",
             all_of(&conditions)
         );
         self.all(
@@ -643,6 +644,7 @@ impl StateStore for SqliteStore {
                 filter.label.as_ref().map(Label::as_str),
                 filter.but.as_ref().map(Label::as_str),
                 filter.since.map(nanoseconds),
+                filter.run_id.as_ref().map(RunId::as_str),
                 limit(filter.limit),
                 count(filter.skip),
             ],
@@ -767,6 +769,21 @@ impl StateStore for SqliteStore {
                  ORDER BY position"
             ),
             params![session_id.map(SessionId::as_str)],
+            read_artifact,
+        )
+    }
+
+    fn artifacts_of_run(
+        &self,
+        session_id: &SessionId,
+        run_id: &RunId,
+    ) -> Result<Vec<ArtifactRecord>, StateError> {
+        self.all(
+            &format!(
+                "{SELECT_ARTIFACT} WHERE deleted_at IS NULL AND session_id = ?1 AND run_id = ?2
+                 ORDER BY position"
+            ),
+            params![session_id.as_str(), run_id.as_str()],
             read_artifact,
         )
     }
