@@ -157,8 +157,9 @@ pub struct RunOptions {
     /// cancels. It is not kept in the queue: see
     /// [`RunHandle::cancel`](crate::RunHandle::cancel).
     pub cancellation: CancellationToken,
-    /// How long the work may take; after that it is ended, and the run is `timeout`. Default: no
-    /// limit; 60 seconds where the adapter [calls a model](crate::Adapter::calls_model).
+    /// How long the work may take; after that it is ended, and the run is `timeout`. Time in which
+    /// nothing is done but to wait for an answer of a person does not count. Default: no limit; 60
+    /// seconds where the adapter [calls a model](crate::Adapter::calls_model).
     pub timeout: Option<Duration>,
     /// Whether the run can be resumed after its engine has died, even before its first
     /// [phase](crate::RunContext::phase); after its first phase a run can always be resumed.

@@ -80,6 +80,10 @@ pub(crate) struct RunEnded {
     /// Those that are waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) questions: Option<Vec<QuestionId>>,
+    /// Of a run that rests: how long it was worked on since it began or was resumed, without the
+    /// time in which it only waited for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) worked_ms: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) recovered: bool,
 }
@@ -454,6 +458,10 @@ impl From<&Failure> for ErrorOccurred {
 #[serde(default)]
 pub(crate) struct Told {
     pub(crate) recovered: bool,
+    /// Of runs that rest.
+    pub(crate) worked_ms: Option<u64>,
+    /// Of questions.
+    pub(crate) question_id: Option<String>,
     /// Of steps.
     pub(crate) step_id: Option<String>,
     /// Of calls of tools.

@@ -30,9 +30,10 @@ const MAX_TOLD_PATHS: usize = 5;
 #[serde(default)]
 #[non_exhaustive]
 pub struct RunLimits {
-    /// How long the work may take, without the time for which the run rests; after that it is
-    /// cancelled, and the run is `failed`. (After [`RunOptions::timeout`](crate::RunOptions::timeout)
-    /// it is `timeout`, and that time begins anew when the run is resumed.)
+    /// How long the work may take, without the time for which the run rests, or does nothing but
+    /// wait for an answer of a person; after that it is cancelled, and the run is `failed`. (After
+    /// [`RunOptions::timeout`](crate::RunOptions::timeout) it is `timeout`, and that time begins anew
+    /// when the run is resumed.)
     #[serde(
         rename = "max_duration_ms",
         with = "milliseconds",

@@ -27,9 +27,12 @@ pub(crate) struct Used {
 
 impl Used {
     /// What is read for this of a run.
-    pub(crate) const TYPES: [EventType; 6] = [
+    pub(crate) const TYPES: [EventType; 9] = [
         EventType::RUN_STARTED,
         EventType::RUN_INTERRUPTED,
+        EventType::QUESTION_ASKED,
+        EventType::QUESTION_CONSUMED,
+        EventType::QUESTION_WITHDRAWN,
         EventType::QUESTION_PARKED,
         EventType::TOOL_CALL_STARTED,
         EventType::TOKEN_USAGE_UPDATED,
@@ -40,12 +43,12 @@ impl Used {
     /// to the last of these events, because nobody knows when it ended.
     pub(crate) fn of(events: &[Event]) -> Self {
         let mut used = Self::default();
-        let mut began: Option<Timestamp> = None;
+        let mut attempt = Attempt::default();
         let mut last = Timestamp::MIN;
         for event in events {
             let event_type = &event.event_type;
             if *event_type == EventType::RUN_STARTED {
-                began = Some(event.timestamp);
+                attempt = Attempt::begun(event.timestamp);
             } else if *event_type == EventType::TOOL_CALL_STARTED {
                 used.tool_calls += 1;
                 used.counted.insert(event.id.clone());
@@ -62,16 +65,71 @@ impl Used {
                 let ends =
                     |violation: &PolicyViolation| violation.action == ViolationAction::Cancel;
                 used.violation = used.violation.or(said.filter(ends));
-            } else if let Some(began) = began.take() {
-                let until = match event.told().recovered {
+            } else if *event_type == EventType::QUESTION_ASKED {
+                attempt.asks(event);
+            } else if [EventType::QUESTION_CONSUMED, EventType::QUESTION_WITHDRAWN]
+                .contains(event_type)
+            {
+                attempt.goes_on(event);
+            } else {
+                let told = event.told();
+                let until = match told.recovered {
                     true => last,
                     false => event.timestamp,
                 };
-                used.worked += Duration::try_from(until.duration_since(began)).unwrap_or_default();
+                let worked = std::mem::take(&mut attempt).worked_until(until);
+                // The engine that did the work knows it best.
+                let known = told.worked_ms.map(Duration::from_millis);
+                used.worked = used.worked.saturating_add(known.unwrap_or(worked));
             }
             last = event.timestamp;
         }
         used
+    }
+}
+
+/// The time of one attempt at a run, by its events.
+#[derive(Default)]
+struct Attempt {
+    /// What was worked before the time that goes.
+    worked: Duration,
+    /// Since when time counts; `None`: it does not.
+    since: Option<Timestamp>,
+    /// The questions that it waits for.
+    open: HashSet<String>,
+}
+
+impl Attempt {
+    fn begun(at: Timestamp) -> Self {
+        Self {
+            since: Some(at),
+            ..Self::default()
+        }
+    }
+
+    fn asks(&mut self, event: &Event) {
+        self.stop(event.timestamp);
+        self.open.extend(event.told().question_id);
+    }
+
+    /// It has an answer, or does without it.
+    fn goes_on(&mut self, event: &Event) {
+        let question = event.told().question_id;
+        let was_open = question.is_some_and(|id| self.open.remove(&id));
+        if was_open && self.open.is_empty() {
+            self.since = Some(event.timestamp);
+        }
+    }
+
+    fn stop(&mut self, at: Timestamp) {
+        if let Some(since) = self.since.take() {
+            self.worked += Duration::try_from(at.duration_since(since)).unwrap_or_default();
+        }
+    }
+
+    fn worked_until(mut self, at: Timestamp) -> Duration {
+        self.stop(at);
+        self.worked
     }
 }
 
@@ -141,5 +199,31 @@ mod tests {
         assert_eq!(used.violation, Some(cancelled));
         assert_eq!(used.counted.len(), 3);
         assert_eq!(Used::of(&[]), Used::default());
+    }
+
+    #[test]
+    fn time_in_which_people_are_waited_for_is_no_work() {
+        let question = |id: &str| json!({ "question_id": id });
+        let events = [
+            event(10, EventType::RUN_STARTED, json!({})),
+            event(13, EventType::QUESTION_ASKED, question("a")),
+            event(20, EventType::QUESTION_ASKED, question("b")),
+            event(30, EventType::QUESTION_CONSUMED, question("a")),
+            event(50, EventType::QUESTION_WITHDRAWN, question("b")),
+            event(54, EventType::QUESTION_ASKED, question("c")),
+            event(99, EventType::QUESTION_PARKED, json!({ "recovered": true })),
+            event(200, EventType::RUN_STARTED, json!({})),
+            // It was answered while the run rested.
+            event(202, EventType::QUESTION_CONSUMED, question("c")),
+            event(208, EventType::RUN_INTERRUPTED, json!({})),
+            event(300, EventType::RUN_STARTED, json!({})),
+            event(
+                400,
+                EventType::QUESTION_PARKED,
+                json!({ "worked_ms": 2_500 }),
+            ),
+        ];
+        let worked = Used::of(&events).worked;
+        assert_eq!(worked, Duration::from_millis(7_000 + 8_000 + 2_500));
     }
 }

@@ -776,19 +776,13 @@ impl RunTask {
             adapter.run(context).await
         };
         let mut task = tokio::spawn(worked.in_current_span());
-        let time_is_up = async {
-            match self.options.timeout {
-                Some(limit) => tokio::time::sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
         let oversight = steps.oversight();
-        let too_long = async {
-            match oversight.time_left() {
-                Some(left) => tokio::time::sleep(left).await,
-                None => std::future::pending().await,
-            }
+        let worked_for = async |limit: Option<Duration>| match limit {
+            Some(limit) => steps.clock().reaches(limit).await,
+            None => std::future::pending().await,
         };
+        let time_is_up = worked_for(self.options.timeout);
+        let too_long = worked_for(oversight.time_left());
         let asked = tokio::select! {
             biased;
             ended = &mut task => {

@@ -26,3 +26,4 @@ pub(crate) mod step_error;
 pub(crate) mod step_log;
 pub(crate) mod tool;
 pub(crate) mod tool_counters;
+pub(crate) mod work_clock;

@@ -36,6 +36,7 @@ use crate::step::emit;
 use crate::step::options::StepOptions;
 use crate::step::oversight::Oversight;
 use crate::step::pieces::{Pieces, Share};
+use crate::step::work_clock::WorkClock;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn::MAX_WAIT;
 
@@ -87,6 +88,7 @@ struct Inner {
     /// Since when phases are worked on, in this process.
     began: BlockingMutex<HashMap<PhaseKey, Instant>>,
     waiting: BlockingMutex<Waiting>,
+    clock: WorkClock,
     /// Cancelled once the run should rest until it is answered.
     parking: CancellationToken,
     /// Messages that come in pieces, and are not at their end.
@@ -150,6 +152,7 @@ impl StepLog {
             turn: Mutex::new(()),
             began: BlockingMutex::default(),
             waiting: BlockingMutex::default(),
+            clock: WorkClock::started(),
             parking: CancellationToken::new(),
             streams: BlockingMutex::default(),
             oversight,

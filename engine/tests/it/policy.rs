@@ -10,10 +10,10 @@ use stillframe::policy::{
     Limit, Policy, PolicyDecision, PolicyRequest, PolicySubject, PolicyViolation, RunLimits, Usage,
     ViolationAction, ViolationKind,
 };
-use stillframe::records::QuestionRecord;
+use stillframe::records::{Question, QuestionRecord};
 use stillframe::steps::{StepError, ToolError, ToolOptions};
 use stillframe::{
-    AdapterError, AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind, RunContext,
+    Adapter, AdapterError, AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind, RunContext,
     RunId, RunOptions, RunOutcome, RunStatus, SessionManager, WorkspaceOptions,
 };
 
@@ -645,6 +645,85 @@ async fn work_that_takes_too_long_fails() {
         violations(&engine).await[0].kind,
         ViolationKind::MaxDuration
     );
+}
+
+/// An agent that calls a tool, and then has no end.
+struct Endless {
+    calls_model: bool,
+    notes: Notes,
+}
+
+impl Adapter for Endless {
+    fn calls_model(&self) -> bool {
+        self.calls_model
+    }
+
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let edit = context.call_tool(ToolOptions::new("Edit"), async { Ok(()) });
+        edit.await?;
+        self.notes.note("edited");
+        context.cancellation.cancelled().await;
+        Ok(AdapterOutput::empty())
+    }
+}
+
+/// Lets time go by in which nobody does anything.
+async fn after(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn waiting_for_a_person_is_no_work() {
+    for (calls_model, ends_as) in [(true, RunStatus::Timeout), (false, RunStatus::Failed)] {
+        let (host, notes) = (Host::new(), Notes::default());
+        let policy = At::new("tool", PolicyDecision::ask("shall it?"));
+        let (engine, session) = engine(&host, policy).await;
+        let mut run = RunOptions::new("edit");
+        if !calls_model {
+            run = run.limits(RunLimits::default().max_duration(Duration::from_secs(60)));
+        }
+        let agent = Endless {
+            calls_model,
+            notes: notes.clone(),
+        };
+        let running = tokio::spawn(async move { session.execute_run(run, agent).await.unwrap() });
+        let question = open(&engine).await;
+        after(100).await;
+        // What is to end for its time would, before it is answered.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        engine.answer(&question.id, "allow").await.unwrap();
+        eventually("it goes on", || async { !notes.all().is_empty() }).await;
+        after(30).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!running.is_finished(), "its time is not up");
+        after(40).await;
+        assert_eq!(running.await.unwrap().run.status, ends_as);
+    }
+}
+
+#[tokio::test]
+async fn work_beside_a_question_takes_its_time() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let phase = context.phase("p");
+        let asks = phase.step("asks", |step| async move {
+            step.ask(Question::new("go?")).await?;
+            Ok(())
+        });
+        let works = phase.step("works", |_| std::future::pending());
+        let _: (Result<(), _>, Result<(), _>) = tokio::join!(asks, works);
+        Ok(AdapterOutput::empty())
+    });
+    let limits = RunLimits::default().max_duration(Duration::from_secs(60));
+    let run = RunOptions::new("both").limits(limits);
+    let running = tokio::spawn(async move { session.execute_run(run, work).await.unwrap() });
+    open(&engine).await;
+    after(100).await;
+    let outcome = running.await.unwrap();
+    assert!(failed_for_it(&outcome).contains("60000 ms"));
 }
 
 #[tokio::test]

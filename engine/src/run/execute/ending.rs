@@ -15,6 +15,7 @@ use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{KeptOutput, document};
+use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::settle;
@@ -124,6 +125,11 @@ impl RunTask {
                 exit_code,
                 ..RunEnded::because(failure)
             },
+        };
+        let worked = result.status.is_at_rest().then(|| steps.clock().worked());
+        let said = RunEnded {
+            worked_ms: worked.map(milliseconds),
+            ..said
         };
         self.write_end(End {
             exit_code: result.exit_code,

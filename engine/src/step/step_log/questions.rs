@@ -20,6 +20,7 @@ use crate::records::run::{RunEvent, RunStatus};
 use crate::records::step::{StepRow, StepStatus};
 use crate::state::change::Change;
 use crate::step::answering;
+use crate::step::work_clock::WorkClock;
 
 /// How often a question is looked at that nobody rings for: another process may have answered.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -61,11 +62,16 @@ struct Waiter {
 impl Waiting {
     /// Whether nothing is done but to wait, and has been for long.
     fn is_cold(&self) -> bool {
+        self.only_waits() && self.open.values().all(|waiter| waiter.is_cold)
+    }
+
+    /// Whether nothing is done but to wait for answers.
+    fn only_waits(&self) -> bool {
         let waits = |step: &u64| self.open.values().any(|waiter| waiter.asker == Some(*step));
         // A step in which another is done waits with it.
         let outer: HashSet<u64> = self.at_work.values().copied().flatten().collect();
         let mut inner = self.at_work.keys().filter(|step| !outer.contains(step));
-        self.open.values().all(|waiter| waiter.is_cold) && inner.all(waits)
+        !self.open.is_empty() && inner.all(waits)
     }
 }
 
@@ -78,7 +84,9 @@ pub(crate) struct AtWork {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        self.log.waiting().at_work.remove(&self.number);
+        let number = self.number;
+        self.log
+            .change_waiting(|waiting| waiting.at_work.remove(&number));
     }
 }
 
@@ -105,12 +113,26 @@ impl StepLog {
         self.inner.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// Changes what is waited for and what is done: both say whether time counts as work.
+    fn change_waiting<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let mut waiting = self.waiting();
+        let changed = change(&mut waiting);
+        self.inner.clock.go(!waiting.only_waits());
+        changed
+    }
+
+    /// How long the run is worked on in this process.
+    pub(crate) fn clock(&self) -> &WorkClock {
+        &self.inner.clock
+    }
+
     /// Counts a step among those that are being done. `within`: the step in which it is.
     pub(crate) fn at_work(&self, within: Option<u64>) -> AtWork {
-        let mut waiting = self.waiting();
-        waiting.last += 1;
-        let number = waiting.last;
-        waiting.at_work.insert(number, within);
+        let number = self.change_waiting(|waiting| {
+            waiting.last += 1;
+            waiting.at_work.insert(waiting.last, within);
+            waiting.last
+        });
         AtWork {
             log: self.clone(),
             number,
@@ -591,7 +613,7 @@ impl StepLog {
             changes.push(self.event(told, said));
             self.commit(changes).await?;
         }
-        wait(&mut self.waiting());
+        self.change_waiting(wait);
         Ok(())
     }
 }
