@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use stillframe_backends::ErrorKind;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
@@ -113,6 +113,31 @@ impl Blocking {
         let span = Span::current();
         let work = move || span.in_scope(work);
         std::thread::Builder::new().spawn(work).map(drop)
+    }
+
+    /// Does `work` on a thread of its own, so that nothing waits for it that must not: it may block,
+    /// though it should not. Once this is dropped, `work` is dropped where it next waits. A panic
+    /// comes back as what it was thrown with; `None`: the runtime is going down.
+    pub(crate) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> std::io::Result<Option<Result<T, Box<dyn Any + Send>>>> {
+        let (mut tell, told) = oneshot::channel();
+        let runtime = tokio::runtime::Handle::current();
+        self.start_beside(move || {
+            let done = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    done = caught(work) => Some(done),
+                    () = tell.closed() => None,
+                }
+            });
+            if let Some(done) = done {
+                // Nobody waits any more where this fails.
+                let _ = tell.send(done);
+            }
+        })?;
+        Ok(told.await.ok())
     }
 
     /// Runs a brief step on a thread that may block.

@@ -46,7 +46,8 @@ pub use violation::{PolicyViolation, ViolationAction, ViolationKind};
 /// }
 /// ```
 pub trait Policy: Send + Sync + 'static {
-    /// Decides. It is called on a task of its own, and dropped when its time is up.
+    /// Decides. It is called on a thread of its own, and dropped when its time is up; one that
+    /// blocks its thread then goes on for nothing, and holds nobody up.
     fn decide(&self, request: PolicyRequest) -> impl Future<Output = PolicyDecision> + Send;
 }
 

@@ -7,9 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use stillframe_backends::ErrorKind;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
-use crate::blocking::panic_text;
+use crate::blocking::{Blocking, panic_text};
 use crate::error::Error;
 use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventType};
@@ -138,29 +137,28 @@ impl Oversight {
     }
 }
 
-/// What a policy answers, within its time; or why that is a refusal. It is asked on a task of its
-/// own, so that one that blocks its thread is not waited for either.
+/// What a policy answers, within its time; or why that is a refusal. It is asked on a thread of its
+/// own: one that blocks is not waited for either, and holds nobody up.
 async fn decision(
+    blocking: &Blocking,
     policy: BoxPolicy,
     request: PolicyRequest,
 ) -> Result<PolicyDecision, (ViolationKind, String)> {
-    let asked = tokio::spawn(async move { policy.decision(request).await });
-    let asked = AbortOnDropHandle::new(asked);
+    let asked = blocking.aside(async move { policy.decision(request).await });
+    let no_answer = |message| Err((ViolationKind::NoAnswer, message));
     match tokio::time::timeout(POLICY_TIMEOUT, asked).await {
-        Ok(Ok(decision)) => Ok(decision),
-        Ok(Err(lost)) => Err((
-            ViolationKind::Panicked,
-            match lost.try_into_panic() {
-                Ok(payload) => format!("the policy panicked: {}", panic_text(&*payload)),
-                Err(_) => "the policy was stopped, because the engine stops".to_owned(),
-            },
-        )),
-        Err(_) => Err((
-            ViolationKind::NoAnswer,
-            format!(
-                "the policy did not answer within {} s",
-                POLICY_TIMEOUT.as_secs()
-            ),
+        Ok(Ok(Some(Ok(decision)))) => Ok(decision),
+        Ok(Ok(Some(Err(payload)))) => {
+            let message = format!("the policy panicked: {}", panic_text(&*payload));
+            Err((ViolationKind::Panicked, message))
+        }
+        Ok(Ok(None)) => {
+            no_answer("the policy was stopped, because the engine stops".to_owned())
+        }
+        Ok(Err(e)) => no_answer(format!("the policy could not be asked: {e}")),
+        Err(_) => no_answer(format!(
+            "the policy did not answer within {} s",
+            POLICY_TIMEOUT.as_secs()
         )),
     }
 }
@@ -217,7 +215,7 @@ impl RunContext {
             tool_calls: tool_calls - u64::from(is_call),
             usage,
         };
-        let (kind, action, reason) = match decision(policy, request).await {
+        let (kind, action, reason) = match decision(&self.blocking, policy, request).await {
             Ok(PolicyDecision::Allow) => return Ok(()),
             Ok(PolicyDecision::Ask { question, deadline }) => {
                 match self.ask_about(&subject, question, deadline).await? {

@@ -1,8 +1,8 @@
 //! What runs may do: a policy that is asked, and limits.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe::events::{EventDraft, EventQuery, EventSource, EventType};
@@ -488,7 +488,7 @@ impl Policy for Broken {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn one_that_hangs_or_panics_denies() {
     let (host, notes) = (Host::new(), Notes::default());
     let (engine, session) = engine(&host, Broken).await;
@@ -513,6 +513,54 @@ async fn one_that_hangs_or_panics_denies() {
         ViolationKind::Panicked,
     ];
     assert_eq!(kinds, expected);
+}
+
+/// A policy that blocks its thread where it is asked about a tool, until its host lets it go.
+struct Blocks(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Policy for Blocks {
+    async fn decide(&self, request: PolicyRequest) -> PolicyDecision {
+        if let PolicySubject::ToolCall { .. } = request.subject {
+            let _ = self.0.lock().unwrap().recv();
+        }
+        PolicyDecision::Allow
+    }
+}
+
+#[tokio::test]
+async fn one_that_blocks_the_only_thread_denies_and_holds_nothing_up() {
+    let (host, notes) = (Host::new(), Notes::default());
+    let (let_go, waits) = mpsc::channel();
+    // In case that the thread of the test is held up.
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(30));
+        let_go
+    });
+    let (engine, session) = engine(&host, Blocks(Arc::new(Mutex::new(waits)))).await;
+    let work = Work({
+        let notes = notes.clone();
+        move |context: RunContext| {
+            let notes = notes.clone();
+            async move {
+                let tool = context.call_tool(ToolOptions::new("Edit"), async { Ok(()) });
+                notes.note(tool.await.unwrap_err().to_string());
+                Ok(AdapterOutput::empty())
+            }
+        }
+    });
+    let running = tokio::spawn(async move {
+        let run = session.execute_run(RunOptions::new("edit"), work).await;
+        completed(&run.unwrap());
+    });
+    let began = Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "it is held up");
+    running.await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(25), "it is waited for");
+    let told = notes.all();
+    assert!(told[0].ends_with("did not answer within 5 s"), "{told:?}");
+    assert_eq!(violations(&engine).await[0].kind, ViolationKind::NoAnswer);
+    drop(late);
 }
 
 #[tokio::test]
