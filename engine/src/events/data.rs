@@ -218,6 +218,19 @@ pub(crate) struct QuestionMoved<'a> {
     pub(crate) answer: Option<Answered<'a>>,
 }
 
+/// `tool_approval_requested`, `tool_approval_granted`, `tool_approval_denied`, where a policy asks.
+#[derive(Serialize)]
+pub(crate) struct ToolApproval<'a> {
+    pub(crate) question_id: &'a QuestionId,
+    /// Of a call that an adapter tells of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) call_id: Option<&'a str>,
+    pub(crate) tool_name: &'a str,
+    /// What is asked, or why it is refused without an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<&'a str>,
+}
+
 /// What was answered, and whether that was because the time was up.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -268,11 +268,14 @@ event_types! { MEANINGS_IN_COMMON:
     /// An error that occurred is overcome. Data: `kind`, `message`.
     ERROR_RECOVERED = "error_recovered";
     /// A call of a tool waits for somebody to allow it. Data: `call_id`, `tool_name`, `url`,
-    /// `message`.
+    /// `message`. The engine writes it where a [policy asks](crate::policy::PolicyDecision::Ask), with
+    /// the `question_id` of what is asked, and the `call_id` of a call that an adapter tells of.
     TOOL_APPROVAL_REQUESTED = "tool_approval_requested";
-    /// A call of a tool was allowed. Data: as of its request.
+    /// A call of a tool was allowed. Data: as of its request. The engine writes it when the run gets
+    /// the answer.
     TOOL_APPROVAL_GRANTED = "tool_approval_granted";
-    /// A call of a tool was refused. Data: as of its request.
+    /// A call of a tool was refused. Data: as of its request. The engine writes it when the run gets
+    /// the answer.
     TOOL_APPROVAL_DENIED = "tool_approval_denied";
 }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::events::event::{Event, EventType};
+use crate::events::event::{Event, EventSource, EventType};
 use crate::id::{RunId, SessionId};
 use crate::records::run::RunStatus;
 
@@ -30,6 +30,13 @@ pub(crate) const TYPES: [EventType; 20] = [
     EventType::TURN_COMPLETED,
     EventType::TOKEN_USAGE_UPDATED,
     EventType::POLICY_VIOLATION,
+];
+
+/// Those that the engine writes beside a question.
+const APPROVALS: [EventType; 3] = [
+    EventType::TOOL_APPROVAL_REQUESTED,
+    EventType::TOOL_APPROVAL_GRANTED,
+    EventType::TOOL_APPROVAL_DENIED,
 ];
 
 /// One thing that was said or done in a run.
@@ -99,7 +106,8 @@ pub enum TranscriptItem {
         /// Why it failed.
         reason: Option<String>,
     },
-    /// A call of a tool waits to be allowed, or was.
+    /// A call of a tool waits to be allowed, or was, as a host or an adapter tells it. What a policy
+    /// asks of a person is a [`TranscriptItem::Question`], and no entry besides.
     ToolApproval {
         /// The call.
         call_id: Option<String>,
@@ -174,6 +182,10 @@ impl TranscriptEntry {
     /// What `event` means in a transcript; `None`: nothing. `data` is all of its data, and `input`
     /// what its run is for, which is needed of a run that started.
     pub(crate) fn of(event: Event, data: Value, input: Option<String>) -> Option<Self> {
+        if event.source == EventSource::Engine && APPROVALS.contains(&event.event_type) {
+            // The question that it belongs to says the same.
+            return None;
+        }
         let item = TranscriptItem::of(&event.event_type, &data, input)?;
         Some(Self {
             position: event.position,

@@ -20,7 +20,7 @@ use crate::step::emit;
 use crate::step::message_stream::MessageStream;
 use crate::step::plan::{PlanReport, StepPlan};
 use crate::step::step_error::StepError;
-use crate::step::step_log::StepLog;
+use crate::step::step_log::{Approval, StepLog};
 use crate::step::tool_counters::ToolCounters;
 
 /// What an adapter gets of the run that it works for.
@@ -73,15 +73,17 @@ impl RunContext {
     /// phases that was not begun as [resumable](crate::RunOptions::resumable) is never parked: it
     /// waits until the deadline.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
-        self.ask_in(None, &self.asked, question).await
+        self.ask_in(None, &self.asked, question, None).await
     }
 
-    /// Asks, where the same text has been asked as often as `asked` says.
+    /// Asks, where the same text has been asked as often as `asked` says. `approval`: the call of a
+    /// tool that the answer allows or refuses.
     pub(crate) async fn ask_in(
         &self,
         step: Option<&StepId>,
         asked: &Mutex<HashMap<String, u32>>,
         mut question: Question,
+        approval: Option<Approval>,
     ) -> Result<Answer, Error> {
         // Before it is looked for: it is known by its text.
         question.redact(self.steps.secrets());
@@ -98,7 +100,12 @@ impl RunContext {
             nth,
         };
         self.steps
-            .ask(place, self.within, &question, &self.cancellation)
+            .ask(
+                place,
+                self.within,
+                (&question, approval),
+                &self.cancellation,
+            )
             .await
     }
 

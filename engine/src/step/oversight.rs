@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 use stillframe_backends::ErrorKind;
+use stillframe_secrets::SecretRules;
 use tokio_util::sync::CancellationToken;
 
 use crate::blocking::{Blocking, panic_text};
@@ -22,7 +23,9 @@ use crate::policy::{
 };
 use crate::records::question::Question;
 use crate::records::step::PhaseKey;
+use crate::records::transcript::text;
 use crate::step::context::RunContext;
+use crate::step::step_log::Approval;
 
 /// How long a policy may take to answer. Everything that it is asked about waits for it.
 const POLICY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -152,9 +155,7 @@ async fn decision(
             let message = format!("the policy panicked: {}", panic_text(&*payload));
             Err((ViolationKind::Panicked, message))
         }
-        Ok(Ok(None)) => {
-            no_answer("the policy was stopped, because the engine stops".to_owned())
-        }
+        Ok(Ok(None)) => no_answer("the policy was stopped, because the engine stops".to_owned()),
         Ok(Err(e)) => no_answer(format!("the policy could not be asked: {e}")),
         Err(_) => no_answer(format!(
             "the policy did not answer within {} s",
@@ -267,9 +268,12 @@ impl RunContext {
             // With a phase on record the run can rest until somebody answers.
             self.steps.begin_phase(&phase).await?;
         }
+        let approval = subject.approval(self.steps.secrets());
         let asked = match (&self.step_id, &self.asked_in_step) {
-            (Some(step_id), Some(asked)) => self.ask_in(Some(step_id), asked, question).await,
-            _ => self.ask(question).await,
+            (Some(step_id), Some(asked)) => {
+                self.ask_in(Some(step_id), asked, question, approval).await
+            }
+            _ => self.ask_in(None, &self.asked, question, approval).await,
         };
         match asked {
             Ok(answer) if answer.text == ALLOW => Ok(None),
@@ -369,4 +373,29 @@ impl RunContext {
 struct ToldOfCall {
     tool_name: String,
     input: Value,
+}
+
+impl PolicySubject {
+    /// The call of a tool that it is, as people read of it.
+    fn approval(&self, secrets: &SecretRules) -> Option<Approval> {
+        let Self::ToolCall {
+            tool_name, data, ..
+        } = self
+        else {
+            return None;
+        };
+        let call_id = NamedCall::deserialize(data).unwrap_or_default().call_id;
+        Some(Approval {
+            call_id: call_id.map(|id| in_brief(&secrets.redact(&id))),
+            tool_name: in_brief(tool_name),
+        })
+    }
+}
+
+/// What is read of the call that is to be allowed.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedCall {
+    #[serde(deserialize_with = "text")]
+    call_id: Option<String>,
 }

@@ -189,7 +189,7 @@ impl StepContext {
     /// the error with `?`.
     pub async fn ask(&self, question: Question) -> Result<Answer, Error> {
         let step = Some(&self.step_id);
-        self.run.ask_in(step, &self.asked, question).await
+        self.run.ask_in(step, &self.asked, question, None).await
     }
 }
 
@@ -487,7 +487,7 @@ impl Phase {
             .ask(
                 place.clone(),
                 Some(asker),
-                &question,
+                (&question, None),
                 &self.context.cancellation,
             )
             .await?;

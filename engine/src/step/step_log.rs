@@ -54,6 +54,7 @@ mod violations;
 
 pub(crate) use going_back::Choices;
 use going_back::Ready;
+pub(crate) use questions::Approval;
 use questions::Waiting;
 pub(crate) use tool_calls::CallTold;
 

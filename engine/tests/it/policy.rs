@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stillframe::events::{EventDraft, EventQuery, EventSource, EventType};
+use stillframe::options::TranscriptQuery;
 use stillframe::policy::{
     Limit, Policy, PolicyDecision, PolicyRequest, PolicySubject, PolicyViolation, RunLimits, Usage,
     ViolationAction, ViolationKind,
 };
-use stillframe::records::{Question, QuestionRecord};
+use stillframe::records::{Question, QuestionRecord, TranscriptItem};
 use stillframe::steps::{StepError, ToolError, ToolOptions};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind, RunContext,
-    RunId, RunOptions, RunOutcome, RunStatus, SessionManager, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind,
+    RunContext, RunId, RunOptions, RunOutcome, RunStatus, SessionManager, WorkspaceOptions,
 };
 
 use crate::support::{
@@ -372,6 +373,111 @@ fn what_it_asks_waits_for_days_over_the_death_of_an_engine() {
     }
 }
 
+/// The approvals in the log: state, tool, call and question.
+async fn approvals(engine: &Engine) -> Vec<[String; 4]> {
+    let mut query = EventQuery::all();
+    query.event_types = vec![
+        EventType::TOOL_APPROVAL_REQUESTED,
+        EventType::TOOL_APPROVAL_GRANTED,
+        EventType::TOOL_APPROVAL_DENIED,
+    ];
+    let events = engine.events(query).await.unwrap();
+    let read = events.into_iter().map(|event| {
+        assert_eq!(event.source, EventSource::Engine);
+        let said = |key: &str| event.data[key].as_str().unwrap_or("").to_owned();
+        let state = event.event_type.as_str().replace("tool_approval_", "");
+        [
+            state,
+            said("tool_name"),
+            said("call_id"),
+            said("question_id"),
+        ]
+    });
+    read.collect()
+}
+
+#[test]
+fn what_becomes_of_a_call_that_it_asks_about_is_told_once() {
+    let secret = "ghp_0123456789abcdefghij01";
+    for (place, answer, state) in [
+        ("tool", "allow", "granted"),
+        ("told", "deny", "denied"),
+        ("step", "allow", ""),
+    ] {
+        let (host, notes) = (Host::new(), Notes::default());
+        let policy = || At::new(place, PolicyDecision::ask("shall it?"));
+        let options = || options(&host).run_id("ticket-42".parse().unwrap());
+        let agent = || {
+            let notes = notes.clone();
+            Work(move |context: RunContext| {
+                let notes = notes.clone();
+                async move {
+                    let phase = context.phase("p");
+                    phase.step("s", |_| async { Ok(()) }).await?;
+                    let edit = context.call_tool(ToolOptions::new("Edit"), async { Ok(()) });
+                    edit.await?;
+                    let said = json!({ "tool_name": "Bash", "call_id": secret });
+                    let bash = EventDraft::new(EventType::TOOL_CALL_STARTED, said);
+                    notes.note(match context.emit_draft(bash).await {
+                        Ok(_) => "begun".to_owned(),
+                        Err(e) => e.kind().to_string(),
+                    });
+                    if notes.all().len() == 1 {
+                        return std::future::pending().await;
+                    }
+                    Ok(AdapterOutput::empty())
+                }
+            })
+        };
+        // It dies while it asks, and again once it has the answer.
+        die_in_the_middle_of(async {
+            let (engine, session) = engine(&host, policy()).await;
+            let (options, work) = (options(), agent());
+            tokio::spawn(async move { session.execute_run(options, work).await });
+            open(&engine).await;
+        });
+        die_in_the_middle_of(async {
+            let (engine, session) = engine(&host, policy()).await;
+            let (options, work) = (options(), agent());
+            let question = open(&engine).await;
+            engine.answer(&question.id, answer).await.unwrap();
+            tokio::spawn(async move { session.execute_run(options, work).await });
+            eventually("it goes on", || async { notes.all().len() == 1 }).await;
+        });
+        on_a_runtime(async {
+            let (engine, session) = engine(&host, policy()).await;
+            let outcome = session.execute_run(options(), agent()).await.unwrap();
+            completed(&outcome);
+            let told = approvals(&engine).await;
+            if place == "step" {
+                assert!(told.is_empty(), "{told:?}");
+                return;
+            }
+            let states: Vec<&str> = told.iter().map(|told| &*told[0]).collect();
+            assert_eq!(states, ["requested", state], "{told:?}");
+            let question = &outcome.questions[0];
+            for [_, tool_name, call_id, question_id] in &told {
+                let is_told = place == "told";
+                assert_eq!(tool_name, if is_told { "Bash" } else { "Edit" });
+                assert_eq!(call_id.is_empty(), !is_told, "{call_id}");
+                assert!(!call_id.contains(secret), "{call_id}");
+                assert_eq!(*question_id, question.id.to_string());
+            }
+            let query = TranscriptQuery::session(session.id().clone());
+            let mut entries = engine.transcript(query).await.unwrap();
+            let mut has_question = false;
+            while let Some(entry) = entries.next().await {
+                let item = entry.unwrap().item;
+                has_question |= matches!(item, TranscriptItem::Question { .. });
+                let is_told_twice = matches!(item, TranscriptItem::ToolApproval { .. });
+                assert!(!is_told_twice, "{item:?}");
+            }
+            assert!(has_question);
+            engine.shutdown().await.unwrap();
+        });
+    }
+}
+
 /// Calls the tool `Edit` with this input in a run that rests while it asks, and notes it.
 fn calls(notes: &Notes, input: &Value) -> impl stillframe::Adapter + use<> {
     let (notes, input) = (notes.clone(), input.clone());
@@ -556,7 +662,10 @@ async fn one_that_blocks_the_only_thread_denies_and_holds_nothing_up() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(began.elapsed() < Duration::from_secs(4), "it is held up");
     running.await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(25), "it is waited for");
+    assert!(
+        began.elapsed() < Duration::from_secs(25),
+        "it is waited for"
+    );
     let told = notes.all();
     assert!(told[0].ends_with("did not answer within 5 s"), "{told:?}");
     assert_eq!(violations(&engine).await[0].kind, ViolationKind::NoAnswer);

@@ -11,9 +11,10 @@ use tokio_util::sync::CancellationToken;
 use super::StepLog;
 use crate::actors::run::Step;
 use crate::error::Error;
-use crate::events::data::data;
+use crate::events::data::{ToolApproval, data};
 use crate::events::event::EventType;
 use crate::id::{EventId, QuestionId, StepId};
+use crate::policy::ALLOW;
 use crate::records::lease::Moment;
 use crate::records::question::{Answer, Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::records::run::{RunEvent, RunStatus};
@@ -47,6 +48,25 @@ struct AboutToAsk {
     questions: usize,
     /// Whether it has done something else since.
     has_worked: bool,
+}
+
+/// A call of a tool that a question is about.
+#[derive(Clone, Debug)]
+pub(crate) struct Approval {
+    /// What the adapter that tells of the call calls it.
+    pub(crate) call_id: Option<String>,
+    pub(crate) tool_name: String,
+}
+
+impl Approval {
+    fn said<'a>(&'a self, question: &'a QuestionId, message: Option<&'a str>) -> ToolApproval<'a> {
+        ToolApproval {
+            question_id: question,
+            call_id: self.call_id.as_deref(),
+            tool_name: &self.tool_name,
+            message,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -211,21 +231,23 @@ impl StepLog {
         of_step.find_map(|waiter| waiter.step_id.clone())
     }
 
-    /// Asks, and waits for the answer. `asker`: the step that waits with it.
+    /// Asks, and waits for the answer. `asker`: the step that waits with it. `approval`: the call
+    /// that is allowed or refused with the answer.
     pub(crate) async fn ask(
         &self,
         place: QuestionPlace,
         asker: Option<u64>,
-        question: &Question,
+        (question, approval): (&Question, Option<Approval>),
         cancellation: &CancellationToken,
     ) -> Result<Answer, Error> {
         question.check()?;
         let began = Instant::now();
         let (log, asked, cancelled) = (self.clone(), question.clone(), cancellation.clone());
-        let begins = self.begins_to_ask(asker);
+        let (begins, about) = (self.begins_to_ask(asker), approval.clone());
         let begun = self.to_the_end(async move {
             let _begins = begins;
-            let row = log.begin_asking(place, asker, &asked, &cancelled).await?;
+            let asked = (&asked, about.as_ref());
+            let row = log.begin_asking(place, asker, asked, &cancelled).await?;
             let guard = Asked {
                 id: row.answer().is_none().then(|| row.id.clone()),
                 log,
@@ -267,7 +289,7 @@ impl StepLog {
                     ),
                 ));
             }
-            if let Some(answer) = self.look_for_answer(&row.id).await? {
+            if let Some(answer) = self.look_for_answer(&row.id, &approval).await? {
                 guard.id = None;
                 return Ok(answer);
             }
@@ -302,7 +324,7 @@ impl StepLog {
         &self,
         place: QuestionPlace,
         asker: Option<u64>,
-        question: &Question,
+        (question, approval): (&Question, Option<&Approval>),
         cancellation: &CancellationToken,
     ) -> Result<QuestionRow, Error> {
         let _turn = self.inner.turn.lock().await;
@@ -326,7 +348,7 @@ impl StepLog {
                     Some(step_id) => self.left_so_far(&step_id, None).await?,
                     None => None,
                 };
-                return self.consume(row, goes_on).await;
+                return self.consume(row, goes_on, approval).await;
             }
             Some(row) if row.status == QuestionStatus::Open => row.clone(),
             Some(row) => QuestionRow {
@@ -342,10 +364,15 @@ impl StepLog {
             ));
         }
         let put = Change::PutQuestion {
-            from: found.map(|row| row.status),
+            from: found.as_ref().map(|row| row.status),
             row: Box::new(row.clone()),
         };
         let mut changes = vec![put];
+        let is_asked_already = found.is_some_and(|row| row.status == QuestionStatus::Open);
+        if let (Some(approval), false) = (approval, is_asked_already) {
+            let said = approval.said(&row.id, Some(&row.place.text));
+            changes.push(self.event(EventType::TOOL_APPROVAL_REQUESTED, said));
+        }
         if let Some(step_id) = &row.place.step_id {
             // What is there from here on, until it goes on, is not its work.
             let so_far = self.what_is_there(step_id).await;
@@ -408,7 +435,11 @@ impl StepLog {
     }
 
     /// The answer, which is consumed then; `None`: there is none yet.
-    async fn look_for_answer(&self, id: &QuestionId) -> Result<Option<Answer>, Error> {
+    async fn look_for_answer(
+        &self,
+        id: &QuestionId,
+        approval: &Option<Approval>,
+    ) -> Result<Option<Answer>, Error> {
         let asked = id.clone();
         let reader = &self.inner.core.parts.reader;
         let found = reader.read(move |store| store.question(&asked)).await?;
@@ -428,13 +459,13 @@ impl StepLog {
         let Some(answer) = found.answer() else {
             return Ok(None);
         };
-        let log = self.clone();
+        let (log, approval) = (self.clone(), approval.clone());
         self.to_the_end(async move {
             let _turn = log.inner.turn.lock().await;
             let id = found.id.clone();
             let said = data(&found.said());
             let event = (RunEvent::Answered, EventType::QUESTION_CONSUMED);
-            let mut put = log.consumption(&found);
+            let mut put = log.consumption(&found, approval.as_ref());
             if let Some(step_id) = &found.place.step_id {
                 put.extend(log.left_so_far(step_id, None).await?);
             }
@@ -452,8 +483,9 @@ impl StepLog {
         &self,
         row: QuestionRow,
         goes_on: Option<Change>,
+        approval: Option<&Approval>,
     ) -> Result<QuestionRow, Error> {
-        let mut changes = self.consumption(&row);
+        let mut changes = self.consumption(&row, approval);
         if !changes.is_empty() {
             changes.push(self.event(EventType::QUESTION_CONSUMED, row.said()));
         }
@@ -465,18 +497,29 @@ impl StepLog {
     }
 
     /// What the log gets to know the first time that an answer is used.
-    fn consumption(&self, row: &QuestionRow) -> Vec<Change> {
+    fn consumption(&self, row: &QuestionRow, approval: Option<&Approval>) -> Vec<Change> {
         if row.resumed_at.is_some() {
             return Vec::new();
         }
+        let decided = approval.map(|approval| {
+            let (event_type, message) = match row.answer.as_deref() == Some(ALLOW) {
+                true => (EventType::TOOL_APPROVAL_GRANTED, None),
+                false => (
+                    EventType::TOOL_APPROVAL_DENIED,
+                    row.timed_out.then_some("nobody answered in time"),
+                ),
+            };
+            self.event(event_type, approval.said(&row.id, message))
+        });
         let row = QuestionRow {
             resumed_at: Some(self.inner.core.parts.now()),
             ..row.clone()
         };
-        vec![Change::PutQuestion {
+        let put = Change::PutQuestion {
             from: Some(row.status),
             row: Box::new(row),
-        }]
+        };
+        std::iter::once(put).chain(decided).collect()
     }
 
     /// Goes on without the answers that are still waited for. What keeps one from being withdrawn
