@@ -648,8 +648,8 @@ pub struct LogRetention {
     /// Remove events that were written longer ago than this. Times of the log are not trusted alone:
     /// an event stays as long as one before it is said to be younger. Default: none.
     pub events_older_than: Option<Duration>,
-    /// Keep this many events, the last that were written in all sessions together, and remove those
-    /// before them. Default: all.
+    /// Keep this many of the events that there are, the last that were written in all sessions
+    /// together, and remove those before them. Default: all.
     pub max_events: Option<u64>,
     /// Remove sessions that ended longer ago than this, with their runs, events and artifacts. A
     /// session stays as long as a snapshot of it is kept, or the latest undo of a workspace needs

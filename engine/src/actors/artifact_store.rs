@@ -31,8 +31,6 @@ pub(crate) enum ArtifactStoreMessage {
         key: ArtifactKey,
         reply: Reply<Box<dyn Read + Send>>,
     },
-    /// Forget a key.
-    Delete { key: ArtifactKey, reply: Reply<()> },
 }
 
 /// On which thread content is read.
@@ -130,11 +128,6 @@ impl Actor for ArtifactStoreActor {
             }
             ArtifactStoreMessage::Get { key, reply } => {
                 start(blocking, reply, move || Ok(artifacts.store()?.get(&key)?));
-            }
-            ArtifactStoreMessage::Delete { key, reply } => {
-                start(blocking, reply, move || {
-                    Ok(artifacts.store()?.delete(&key)?)
-                });
             }
         }
         Ok(())

@@ -283,13 +283,6 @@ impl Core {
         answer.await.unwrap_or_else(|_| Err(artifact_store::lost()))
     }
 
-    pub(crate) async fn delete(&self, key: ArtifactKey) -> Result<(), Error> {
-        let actor = self.artifact_store().await?;
-        let (reply, answer) = oneshot::channel();
-        let _ = actor.send_message(ArtifactStoreMessage::Delete { key, reply });
-        answer.await.unwrap_or_else(|_| Err(artifact_store::lost()))
-    }
-
     /// Has the session of this id made and started if it is new.
     /// Of a new one the host says `details`; one that is there stays as it is.
     pub(crate) async fn ensure_session(

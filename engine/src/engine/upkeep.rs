@@ -199,7 +199,7 @@ impl Engine {
     /// if let Some(Err(error)) = events.next().await
     ///     && let Some(forgotten) = error.wrapped::<PositionsForgotten>()
     /// {
-    ///     stored = forgotten.oldest - 1;
+    ///     stored = forgotten.oldest - 1; // Or it stays, with `EventQuery::gaps_before`.
     /// }
     /// # let _ = stored;
     /// # Ok(())
@@ -212,11 +212,15 @@ impl Engine {
     /// not used again, not even by a session that is made anew under the id of a removed one. The
     /// id of a removed run or event is unknown from then on: what is sent under it is done again.
     ///
-    /// It removes few at a time, so that others can write in between.
+    /// It removes few at a time, so that others can write in between. A session to which something is
+    /// written meanwhile stays as a whole; once its removal has begun, writing to it is `Conflict`.
+    /// Content of artifacts is removed while nobody stores one: a session with artifacts may have to
+    /// wait for the next call.
     ///
     /// # Errors
     ///
-    /// `Corrupt`: an event that would be removed is damaged. What came before it was removed.
+    /// `Corrupt`: an event that would be removed is damaged. What came before it was removed. `Busy`:
+    /// artifacts are stored all the time; the next call goes on.
     pub async fn trim_log(&self, kept: LogRetention) -> Result<LogTrimOutcome, Error> {
         let core = self.core.clone();
         self.core
@@ -372,8 +376,9 @@ impl Engine {
             .await?
     }
 
-    /// Deletes an artifact; the key may be used again. `NotFound` if there is none, and `Unavailable`
-    /// if it is kept by another store than this engine has.
+    /// Deletes an artifact; the key may be used again. It waits until nobody stores an artifact, at most
+    /// 30 seconds: then it is `Busy`. `NotFound` if there is none, and `Unavailable` if it is kept by
+    /// another store than this engine has.
     pub async fn remove_artifact(&self, key: &str) -> Result<(), Error> {
         let artifact = self.artifact(key).await?;
         self.core.parts.artifacts.check_kept_here(&artifact)?;

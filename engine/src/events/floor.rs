@@ -39,7 +39,9 @@ impl From<&Event> for EventPlace {
 ///
 /// It is what an [`Error`](crate::Error) of kind `PositionsForgotten`
 /// [wraps](crate::Error::wrapped). A reader that goes on at `oldest` misses nothing from there on;
-/// what is on record of runs says what became of those whose events it has missed.
+/// what is on record of runs says what became of those whose events it has missed. Of all sessions
+/// there may be others before that: one that goes on where it is, with
+/// [`EventQuery::gaps_before`] of `oldest`, gets them, and misses only what was removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct PositionsForgotten {
@@ -88,13 +90,23 @@ impl EventFloor {
         // With both, what is asked for is after both.
         let is_behind = self.position > position.unwrap_or(0)
             && (self.sequence > sequence.unwrap_or(0) || sequence.is_none());
-        match is_behind {
+        let is_known = query.gaps_before > Some(self.position);
+        if is_behind && is_known && query.session_id.is_some() {
+            // As for who has no place.
+            begun.after = sequence.max(Some(self.sequence));
+        }
+        match is_behind && !is_known {
             false => Ok(begun),
-            true => Err(PositionsForgotten {
-                oldest: self.position + 1,
-                oldest_sequence: query.session_id.as_ref().map(|_| self.sequence + 1),
-                session_id: query.session_id.clone(),
-            }),
+            true => Err(self.forgotten(query)),
+        }
+    }
+
+    /// What a reader is told.
+    pub(crate) fn forgotten(self, query: &EventQuery) -> PositionsForgotten {
+        PositionsForgotten {
+            oldest: self.position + 1,
+            oldest_sequence: query.session_id.as_ref().map(|_| self.sequence + 1),
+            session_id: query.session_id.clone(),
         }
     }
 }
@@ -135,6 +147,13 @@ mod tests {
                 assert_eq!(forgotten.oldest_sequence, of_session.then_some(8));
             }
         }
+        // Who was told goes on where it is, until more is removed.
+        let told = all().after_position(3).gaps_before(41);
+        assert_eq!(floor.begin(&told).unwrap().after_position, Some(3));
+        let told = of_session.clone().after(3).gaps_before(41);
+        assert_eq!(floor.begin(&told).unwrap().after, Some(7));
+        let told_earlier = all().after_position(3).gaps_before(40);
+        assert!(floor.begin(&told_earlier).is_err());
         assert_eq!(floor.begin(&of_session).unwrap().after, Some(7));
         assert_eq!(none.begin(&of_session).unwrap().after, None);
     }

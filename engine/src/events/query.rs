@@ -47,7 +47,14 @@ pub struct EventQuery {
     /// Only those at a later [`position`](crate::Event::position): where a reader of all sessions
     /// goes on. One that the log has not reached is `InvalidOptions`. Default: from the first.
     pub after_position: Option<u64>,
-    /// Only those with a larger sequence number. Needs a session. Default: from the first.
+    /// Where a reader knows that events before this position may be missing, because
+    /// [`PositionsForgotten`](crate::events::PositionsForgotten) has told it
+    /// ([`oldest`](crate::events::PositionsForgotten::oldest)): it gets all that is kept after its
+    /// own place, and is told only of what is removed from this position on. Default: it knows of
+    /// none.
+    pub gaps_before: Option<u64>,
+    /// Only those with a larger sequence number; one that the session has not reached is
+    /// `InvalidOptions`. Needs a session. Default: from the first.
     pub after: Option<u64>,
     /// Only those with a smaller sequence number. Needs a session. Default: to the last.
     pub before: Option<u64>,
@@ -58,6 +65,8 @@ pub struct EventQuery {
     /// Where nothing matches yet, [`Engine::events`](crate::Engine::events) waits up to this long
     /// for the first that does; a stream waits in any case. Default: not at all.
     pub wait: Option<Duration>,
+    /// Whether the run has been, so that one that is not there was removed.
+    pub(crate) is_of_handle: bool,
 }
 
 impl EventQuery {
@@ -88,6 +97,7 @@ impl EventQuery {
 
     stillframe_model::setters! {
         after_position: u64,
+        gaps_before: u64,
         after: u64,
         before: u64,
         since: Timestamp,

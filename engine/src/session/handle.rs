@@ -43,10 +43,14 @@ impl RunHandle {
             .ok_or_else(|| Error::not_found(format!("there is no run {}", self.id)))
     }
 
-    /// The events of the run from its first, `run_queued`, on, including future ones.
+    /// The events of the run from its first, `run_queued`, on, including future ones. Where all of
+    /// them [were removed](crate::Engine::trim_log), that is `PositionsForgotten`.
     pub fn events(&self) -> EventStream {
         let query = EventQuery::session(self.session_id.clone()).run(self.id.clone());
-        self.core.subscribe(query)
+        self.core.subscribe(EventQuery {
+            is_of_handle: true,
+            ..query
+        })
     }
 
     /// The outcome, once the run has ended: as [`Engine::wait`](crate::Engine::wait).

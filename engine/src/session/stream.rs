@@ -110,6 +110,10 @@ async fn pump(
     mut query: EventQuery,
     sender: mpsc::Sender<Result<Vec<Event>, Error>>,
 ) {
+    if let Some(error) = forgotten_run(&parts, &query).await.transpose() {
+        let _ = sender.send(Err(error.unwrap_or_else(|e| e))).await;
+        return;
+    }
     let session_id = query.session_id.as_ref();
     let mut notifier = parts.writer.notifier().subscribe(session_id);
     let mut left = query.limit;
@@ -193,10 +197,67 @@ fn page(store: &dyn StateStore, query: &EventQuery) -> Result<(Vec<Event>, u64),
         let end = store.last_position()?;
         let events = store.events(&asked)?;
         // Some of those that were asked for may have been removed before they were read.
-        if floor_of(store, query)? == floor {
-            return Ok((events, end));
+        if floor_of(store, query)? != floor {
+            continue;
         }
+        if events.is_empty() {
+            check_number(store, query, floor)?;
+        }
+        return Ok((events, end));
     }
+}
+
+/// Refuses a number that the session has not reached. One that has never been may begin later.
+fn check_number(
+    store: &dyn StateStore,
+    query: &EventQuery,
+    floor: EventFloor,
+) -> Result<(), Error> {
+    let (Some(id), Some(after)) = (&query.session_id, query.after) else {
+        return Ok(());
+    };
+    let last = match store.session_extent(id) {
+        Ok(extent) => extent.last_sequence,
+        Err(StateError::NotFound { .. }) if floor.sequence > 0 => floor.sequence,
+        Err(StateError::NotFound { .. }) => return Ok(()),
+        Err(e) => return Err(e.into()),
+    };
+    match after > last {
+        false => Ok(()),
+        true => Err(Error::invalid_options(format!(
+            "number {after} is not in session {id}, which ends at number {last}"
+        ))),
+    }
+}
+
+/// That all events of a run were removed which will have no more, for a reader without a place.
+async fn forgotten_run(parts: &Parts, query: &EventQuery) -> Result<Option<Error>, Error> {
+    let Some(run_id) = query.run_id.clone() else {
+        return Ok(None);
+    };
+    if query.after_position.unwrap_or(0) > 0 || query.after.unwrap_or(0) > 0 {
+        return Ok(None);
+    }
+    let query = query.clone();
+    let look = move |store: &dyn StateStore| {
+        let floor = floor_of(store, &query)?;
+        let is_over = match store.run(&run_id)? {
+            Some(run) => run.status.is_terminal(),
+            None => query.is_of_handle,
+        };
+        if floor.position == 0 || !is_over {
+            return Ok(None);
+        }
+        let any = EventQuery {
+            session_id: query.session_id.clone(),
+            ..EventQuery::all().run(run_id).limit(1)
+        };
+        Ok(store
+            .events(&any)?
+            .is_empty()
+            .then(|| Error::new(ErrorKind::PositionsForgotten, floor.forgotten(&query))))
+    };
+    parts.reader.read(look).await
 }
 
 /// Up to where what a query asks for was removed.

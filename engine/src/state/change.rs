@@ -9,7 +9,7 @@ use crate::events::data::{RunEnded, data};
 use crate::events::event::{Event, EventSource, EventType};
 use crate::events::floor::EventPlace;
 use crate::failure::Failure;
-use crate::id::{EventId, RunId, SessionId, StepId};
+use crate::id::{ArtifactId, EventId, RunId, SessionId, StepId};
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
@@ -163,8 +163,13 @@ pub(crate) enum Change {
     ForgetEvents(Vec<EventPlace>),
     /// Runs that have ended, with all that is on record of them but snapshots, artifacts and events.
     ForgetRuns(Vec<RunId>),
-    /// A session that has ended, without runs, events, and artifacts that are not deleted; if it has
-    /// one of them, that is a [`StateError::Conflict`]. Should it be made again, its numbers go on.
+    /// A session whose removal begins: its artifacts are deleted, and nothing is written to it until
+    /// it is removed. If it is needed, or was written to, that is a [`StateError::Conflict`].
+    BeginRemoval(Box<SessionRemoval>),
+    /// Writes nothing with it, unless the session is being removed.
+    IfBeingRemoved(SessionId),
+    /// A session that is being removed, without runs and events; if it has one of them, that is a
+    /// [`StateError::Conflict`]. Should it be made again, its numbers go on.
     ForgetSession(SessionId),
     /// A snapshot that is kept until it is unpinned, whatever becomes of its row. One that is
     /// pinned stays so.
@@ -202,8 +207,13 @@ pub(crate) enum Change {
     /// Gives the disk back what nothing is in any more, where that is much of all. Goes with no
     /// other change: it is none.
     Compact,
-    /// Marks the artifact of this key as deleted; `NotFound` if there is none.
-    DeleteArtifact { key: String, at: Timestamp },
+    /// Marks the artifact of this key as deleted, with an id only that one; `NotFound` if there is
+    /// none.
+    DeleteArtifact {
+        key: String,
+        id: Option<ArtifactId>,
+        at: Timestamp,
+    },
 }
 
 impl Change {
@@ -215,6 +225,25 @@ impl Change {
             _ => false,
         }
     }
+}
+
+/// A session that has ended, to be removed as it was looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionRemoval {
+    pub(crate) id: SessionId,
+    /// As in [`StateStore::removable_sessions`](super::StateStore::removable_sessions).
+    pub(crate) ended_before: Option<Timestamp>,
+    pub(crate) keep: Option<u64>,
+    /// What there was of it.
+    pub(crate) seen: SessionExtent,
+    pub(crate) at: Timestamp,
+}
+
+/// How much was ever written to a session; what was removed is counted too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionExtent {
+    pub(crate) last_sequence: u64,
+    pub(crate) artifacts: u64,
 }
 
 /// How a run ends that waits in the queue of a session that ends.

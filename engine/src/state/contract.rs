@@ -1031,6 +1031,7 @@ pub(crate) fn a_key_that_was_deleted_can_be_registered_again(state: &impl TestSt
     let (_, other) = started(state, "other");
     let delete = Change::DeleteArtifact {
         key: "k".to_owned(),
+        id: None,
         at: at(5),
     };
     let [one, two, mut three] = [1, 2, 3].map(|bytes| artifact(&session, "k", bytes));

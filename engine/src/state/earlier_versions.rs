@@ -46,6 +46,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0013.sql"),
     include_str!("fixtures/0014.sql"),
     include_str!("fixtures/0015.sql"),
+    include_str!("fixtures/0016.sql"),
 ];
 
 // Who adds a version adds what the one before it had.
@@ -392,7 +393,9 @@ fn an_engine_goes_on_with_the_sessions_of_every_earlier_version() {
                 _ => assert_eq!(agents, [("agt_1", 1_200)]),
             }
             assert_eq!(completed.run.total_agents, agents.len() as u64);
-            assert_eq!(completed.reviews, []);
+            let reviews = completed.reviews.iter().map(|of| of.id.as_str());
+            let expected: &[&str] = if version < 16 { &[] } else { &["rev_1"] };
+            assert_eq!(reviews.collect::<Vec<_>>(), expected);
             let queued = completed.run.queue.map(|queue| queue.adapter);
             assert_eq!(queued.is_some(), version >= 9, "{version}: {queued:?}");
 

@@ -51,7 +51,7 @@ use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallRow;
-use crate::state::change::Change;
+use crate::state::change::{Change, SessionExtent};
 use crate::state::error::StateError;
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
@@ -216,6 +216,10 @@ pub(crate) trait StateStore: Send {
     /// zero: none is known.
     fn last_position_before(&self, time: Timestamp) -> Result<u64, StateError>;
 
+    /// The position of the last event before the last so many that there are, without those of some
+    /// sessions; zero: there are not more.
+    fn position_before_last(&self, count: u64, but: &[SessionId]) -> Result<u64, StateError>;
+
     /// The sessions that ended before this time, and those that ended before the last `keep` did;
     /// of which nothing that has not ended, no snapshot, no restore and no undo needs anything.
     fn removable_sessions(
@@ -223,6 +227,12 @@ pub(crate) trait StateStore: Send {
         ended_before: Option<Timestamp>,
         keep: Option<u64>,
     ) -> Result<Vec<SessionId>, StateError>;
+
+    /// The sessions whose removal has begun, in that order.
+    fn removals(&self) -> Result<Vec<SessionId>, StateError>;
+
+    /// How much was ever written to a session; `NotFound` if there is none.
+    fn session_extent(&self, id: &SessionId) -> Result<SessionExtent, StateError>;
 
     /// The keys under which a session has or had artifacts, but for those that another one uses.
     fn artifact_keys(&self, session_id: &SessionId) -> Result<Vec<String>, StateError>;

@@ -89,6 +89,8 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::ForgetSnapshots(_)
         | Change::ForgetEvents(_)
         | Change::ForgetRuns(_)
+        | Change::BeginRemoval(_)
+        | Change::IfBeingRemoved(_)
         | Change::ForgetSession(_)
         | Change::PinSnapshot { .. }
         | Change::UnpinSnapshot(_)

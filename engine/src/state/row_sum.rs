@@ -195,11 +195,18 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'event floor' END AS damaged"
         )
     };
+    (removals) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('removals', ",
+            "session_id, begun_at",
+            ") THEN NULL ELSE 'removal of session' END AS damaged"
+        )
+    };
 }
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 26] = [
+const TABLES: [(&str, &str, &str); 27] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -226,6 +233,7 @@ const TABLES: [(&str, &str, &str); 26] = [
     ("reviews", "id", damaged!(reviews)),
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
+    ("removals", "session_id", damaged!(removals)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -388,7 +396,10 @@ mod tests {
                  INSERT INTO reviews VALUES (1, 'v', 's', 'r', 'i', 'pr', 't', 1, 0, 's', '[]', 5, NULL);
                  INSERT INTO token_totals VALUES ('r', 1, 2, NULL);
                  INSERT INTO tool_calls VALUES (1, 'r', 'c', 'i', 'engine', 'Edit', 'failed', '1', 'k', 's', 1, '2', 'l', 't',
-                     1, '{}', 5, 6, NULL);",
+                     1, '{}', 5, 6, NULL);
+                 PRAGMA foreign_keys = OFF;
+                 INSERT INTO removals VALUES ('gone', 5, row_sum('removals', 'gone', 5));
+                 PRAGMA foreign_keys = ON;",
             )
             .unwrap();
         (state, store)
@@ -409,9 +420,9 @@ mod tests {
             .unwrap();
         let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
         let names: Vec<String> = names.map(Result::unwrap).collect();
-        // Who writes events, their times and floors, and details of sessions writes the sums. Rows of
-        // these but for events never change in place.
-        assert_eq!(names.len(), 3 * (TABLES.len() - 3) - 1);
+        // Who writes events, their times and floors, and details and removals of sessions writes the
+        // sums. Rows of these but for events never change in place.
+        assert_eq!(names.len(), 3 * (TABLES.len() - 4) - 1);
         for name in names {
             connection
                 .execute_batch(&format!("DROP TRIGGER {name}"))

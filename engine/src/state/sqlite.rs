@@ -54,7 +54,7 @@ use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallRow;
-use crate::state::change::Change;
+use crate::state::change::{Change, SessionExtent};
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
 use crate::state::{RunFilter, SessionFilter, SnapshotFilter, StateStore};
@@ -67,7 +67,7 @@ use events::{
     Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, SELECT_NEXT_EVENT_TIME, find_event,
     read_event, select_events, types_of,
 };
-use forgetting::{event_floor, removable_sessions};
+use forgetting::{event_floor, removable_sessions, removals, session_extent};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -589,12 +589,29 @@ impl StateStore for SqliteStore {
         Ok(next.map_or(last, |(_, position)| position.saturating_sub(1)))
     }
 
+    fn position_before_last(&self, last: u64, but: &[SessionId]) -> Result<u64, StateError> {
+        self.count(
+            "SELECT coalesce((SELECT position FROM events
+                               WHERE session_id NOT IN (SELECT value FROM json_each(?2))
+                               ORDER BY position DESC LIMIT 1 OFFSET ?1), 0)",
+            params![limit(Some(last)), json(&but)],
+        )
+    }
+
     fn removable_sessions(
         &self,
         ended_before: Option<Timestamp>,
         keep: Option<u64>,
     ) -> Result<Vec<SessionId>, StateError> {
-        removable_sessions(&self.connection, ended_before, keep)
+        removable_sessions(&self.connection, ended_before, keep, None)
+    }
+
+    fn removals(&self) -> Result<Vec<SessionId>, StateError> {
+        removals(&self.connection)
+    }
+
+    fn session_extent(&self, id: &SessionId) -> Result<SessionExtent, StateError> {
+        session_extent(&self.connection, id)
     }
 
     fn artifact_keys(&self, session_id: &SessionId) -> Result<Vec<String>, StateError> {

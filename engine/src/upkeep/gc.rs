@@ -21,9 +21,11 @@ use crate::options::{GcOptions, RetentionOptions};
 use crate::records::artifact::ArtifactRecord;
 use crate::records::snapshot::SnapshotRow;
 use crate::state::change::{Change, NewEvent};
+use crate::state::registering::{MAX_WAIT, MAX_WAIT_OF_CLEANUP};
 use crate::state::{StateStore, snapshot_name};
 use crate::step::artifact::is_data_key;
 use crate::upkeep::claims::{Claim, Claims};
+use crate::upkeep::content;
 use crate::upkeep::retention_rules::due;
 use crate::upkeep::unregistered::unregistered;
 use crate::upkeep::verify::{self, unusable_artifacts};
@@ -301,13 +303,13 @@ fn unreadable_in(
 pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(), Error> {
     let change = Change::DeleteArtifact {
         key: key.as_str().to_owned(),
+        id: None,
         at: core.parts.now(),
     };
-    // First: of one that cannot be opened nothing is forgotten.
-    let artifacts = core.parts.artifacts.clone();
-    core.parts.blocking.run(move || artifacts.store()).await??;
-    core.parts.writer.commit(vec![change]).await?;
-    core.delete(key).await
+    let parts = core.parts.clone();
+    let remove = move || content::remove(&parts, vec![change], vec![key], MAX_WAIT);
+    let removed = core.parts.blocking.run_long(remove).await??;
+    removed.map(drop).ok_or_else(content::busy)
 }
 
 /// By how much dates may contradict one another: clocks are set, and time zones are mistaken for
@@ -687,18 +689,21 @@ impl<'a> Upkeep<'a> {
         let Some(orphan) = orphan else {
             return Ok(false);
         };
-        // First: one that cannot be opened keeps all it has.
-        let store = self.parts.artifacts.store()?;
         let artifact = self.artifacts.remove(orphan);
         let mut changes = vec![Change::DeleteArtifact {
             key: artifact.key.clone(),
+            id: Some(artifact.id),
             at: self.parts.now(),
         }];
         changes.extend(self.telling(locked, &[], &[&artifact.key])?);
-        self.parts.writer.commit_blocking(changes)?;
-        let key = ArtifactKey::new(artifact.key.clone())?;
-        store.delete(&key)?;
-        self.outcome.artifacts_removed.push(artifact.key);
+        let keys = vec![ArtifactKey::new(artifact.key.clone())?];
+        match content::remove(self.parts, changes, keys, MAX_WAIT) {
+            Ok(Some(_)) => self.outcome.artifacts_removed.push(artifact.key),
+            Ok(None) => return Err(content::busy()),
+            // Another one has come in its place, or somebody else has removed it.
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
         Ok(true)
     }
 
@@ -711,11 +716,10 @@ impl<'a> Upkeep<'a> {
         let keys: Vec<&str> = found.iter().map(|artifact| artifact.key.as_str()).collect();
         let told = self.telling(locked, &[], &keys)?;
         self.parts.writer.commit_blocking(told)?;
-        let store = self.parts.artifacts.store()?;
-        for artifact in found {
-            store.delete(&artifact.key)?;
-            self.outcome.artifacts_removed.push(artifact.key.into());
-        }
+        let found = found.into_iter().map(|artifact| artifact.key).collect();
+        let removed = content::remove(self.parts, Vec::new(), found, MAX_WAIT_OF_CLEANUP)?;
+        let removed = removed.into_iter().flatten().map(Into::into);
+        self.outcome.artifacts_removed.extend(removed);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! It uses `run`, `workspace` and the folders below them. Only the engine calls it.
 
 pub(crate) mod claims;
+pub(crate) mod content;
 pub(crate) mod gc;
 pub(crate) mod purge;
 pub(crate) mod recovery;

@@ -24,8 +24,9 @@ use crate::records::run_document::KeptPatch;
 use crate::run::lock::RunLock;
 use crate::state::RunFilter;
 use crate::state::change::{Change, NewEvent};
+use crate::state::registering::MAX_WAIT;
 use crate::state::sqlite::DATABASE;
-use crate::upkeep::gc;
+use crate::upkeep::{content, gc};
 use crate::workspace::cancellation::{self, Cancellation};
 use crate::workspace::opened::Opened;
 use crate::workspace::{adoption, backends, turn};
@@ -494,18 +495,18 @@ fn remove_patches(parts: &Parts, plan: &PurgePlan) -> Result<(), Error> {
     for key in &plan.artifacts {
         let change = Change::DeleteArtifact {
             key: key.clone(),
+            id: None,
             at: parts.now(),
         };
-        match parts.writer.commit_blocking(vec![change]) {
-            Ok(_) => {}
+        let remove = |changes: Vec<Change>| {
+            let keys = vec![ArtifactKey::new(key.clone())?];
+            content::remove(parts, changes, keys, MAX_WAIT)?.ok_or_else(content::busy)
+        };
+        match remove(vec![change]) {
             // A purge that was killed had come so far; or the host put it there without a row.
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
+            Err(e) if e.kind() == ErrorKind::NotFound => drop(remove(Vec::new())?),
+            removed => drop(removed?),
         }
-        parts
-            .artifacts
-            .store()?
-            .delete(&ArtifactKey::new(key.clone())?)?;
     }
     if let Some(files) = parts.artifacts.files()? {
         files.gc()?;

@@ -17,10 +17,12 @@ use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
 use crate::options::LogRetention;
 use crate::records::run::RunStatus;
-use crate::state::change::Change;
+use crate::state::change::{Change, SessionExtent, SessionRemoval};
 use crate::state::error::StateError;
+use crate::state::registering::{MAX_WAIT, MAX_WAIT_OF_CLEANUP, Registering};
 use crate::state::{RunFilter, StateStore};
-use crate::upkeep::trim_rules::{cut, removable};
+use crate::upkeep::content;
+use crate::upkeep::trim_rules::removable;
 
 /// How many events go at a time: others write in between, and that takes them some milliseconds
 /// more. Their data has up to 64 KiB each.
@@ -28,6 +30,9 @@ const BATCH: u64 = 256;
 
 /// How many runs of a session go at a time. Each has rows in several tables.
 const RUNS: u64 = 32;
+
+/// How many artifacts of a session go at a time: whoever puts one waits meanwhile.
+const ARTIFACTS: usize = 64;
 
 /// How many sessions are removed beside one another: what comes together is synced together.
 const SESSIONS: usize = 32;
@@ -85,31 +90,50 @@ impl Trim<'_> {
         age.map(|age| self.now.checked_sub(age).unwrap_or(Timestamp::MIN))
     }
 
-    /// Removes sessions that have ended; answers with those.
+    /// Removes sessions that have ended; answers with those. What an interrupted call has begun is
+    /// finished first, whatever is to be kept by now.
     async fn sessions(&mut self) -> Result<HashSet<SessionId>, Error> {
-        let (before, keep) = (
-            self.before(self.kept.sessions_older_than),
-            self.kept.max_ended_sessions,
-        );
+        let mut gone = HashSet::new();
+        let reader = &self.core.parts.reader;
+        if !self.kept.dry_run {
+            let begun = reader.read(|store| store.removals()).await?;
+            self.remove(begun, Due::Begun, &mut gone).await?;
+        }
+        let before = self.before(self.kept.sessions_older_than);
+        let keep = self.kept.max_ended_sessions;
         if before.is_none() && keep.is_none() {
-            return Ok(HashSet::new());
+            return Ok(gone);
         }
         let find = move |store: &dyn StateStore| store.removable_sessions(before, keep);
         let due = self.core.parts.reader.read(find).await?;
-        let mut gone = HashSet::new();
+        let kind = match self.kept.dry_run {
+            true => Due::Foretold,
+            false => Due::Now { before, keep },
+        };
+        self.remove(due, kind, &mut gone).await?;
+        Ok(gone)
+    }
+
+    /// Removes these, or counts them, and adds them to those that are gone.
+    async fn remove(
+        &mut self,
+        due: Vec<SessionId>,
+        kind: Due,
+        gone: &mut HashSet<SessionId>,
+    ) -> Result<(), Error> {
         let (mut left, mut removals) = (due.into_iter(), JoinSet::new());
         loop {
             while removals.len() < SESSIONS
                 && let Some(id) = left.next()
             {
-                let (core, is_dry) = (self.core.clone(), self.kept.dry_run);
+                let core = self.core.clone();
                 removals.spawn(async move {
-                    let removed = remove_session(&core, &id, is_dry).await;
+                    let removed = remove_session(&core, &id, kind).await;
                     (id, removed)
                 });
             }
             let Some(removed) = removals.join_next().await else {
-                return Ok(gone);
+                return Ok(());
             };
             let (id, removed) = removed.map_err(|_| stopped())?;
             if let Some(removed) = removed? {
@@ -125,14 +149,18 @@ impl Trim<'_> {
     async fn events(&mut self, gone: &HashSet<SessionId>) -> Result<(), Error> {
         let old = self.before(self.kept.events_older_than);
         let max_events = self.kept.max_events;
+        let but: Vec<SessionId> = gone.iter().cloned().collect();
         let look = move |store: &dyn StateStore| {
             // First: whatever begins later has its events behind this.
-            let last = store.last_position()?;
             let old = match old {
                 Some(time) => store.last_position_before(time)?,
                 None => 0,
             };
-            let cut = cut(last, old, max_events);
+            let surplus = match max_events {
+                Some(max) => store.position_before_last(max, &but)?,
+                None => 0,
+            };
+            let cut = old.max(surplus);
             Ok((
                 cut,
                 if cut > 0 {
@@ -154,13 +182,24 @@ impl Trim<'_> {
             places.retain(|place| !gone.contains(&place.session_id));
             let (count, data) = (places.len() as u64, data_of(&places));
             if count > 0 && !self.kept.dry_run {
-                let change = Change::ForgetEvents(places);
-                self.core.parts.writer.commit(vec![change]).await?;
-                // A process that dies here leaves what the next clean-up of a workspace removes.
-                delete(self.core, &data).await?;
+                self.forget(Change::ForgetEvents(places), &data).await?;
             }
             self.outcome.events += count;
             self.outcome.artifacts += data.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Removes events, and the artifacts that have data of them. Where a process dies, or somebody
+    /// puts an artifact, that leaves content which the next clean-up of a workspace removes.
+    async fn forget(&self, events: Change, data: &[String]) -> Result<(), Error> {
+        let is_removed = !data.is_empty() && {
+            let changes = vec![events.clone()];
+            let removed = remove_content(self.core, changes, data, MAX_WAIT_OF_CLEANUP);
+            removed.await?
+        };
+        if !is_removed {
+            self.core.parts.writer.commit(vec![events]).await?;
         }
         Ok(())
     }
@@ -195,45 +234,78 @@ fn data_of(places: &[EventPlace]) -> Vec<String> {
     keys.collect()
 }
 
-/// Removes content that is on no record.
-async fn delete(core: &Core, keys: &[String]) -> Result<(), Error> {
-    for key in keys {
-        core.delete(ArtifactKey::new(key.clone())?).await?;
-    }
-    Ok(())
+/// Writes `changes`, and removes the content of those keys that no row names then; `false`: somebody
+/// puts an artifact, and nothing was done.
+async fn remove_content(
+    core: &Core,
+    changes: Vec<Change>,
+    keys: &[String],
+    patience: Duration,
+) -> Result<bool, Error> {
+    let keys = keys.iter().map(|key| ArtifactKey::new(key.clone()));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let parts = core.parts.clone();
+    let remove = move || content::remove(&parts, changes, keys, patience);
+    Ok(core.parts.blocking.run_long(remove).await??.is_some())
 }
 
 /// What went with a session.
-#[derive(Default)]
 struct Removed {
     events: u64,
     artifacts: u64,
 }
 
-/// Removes a session that has ended, or only counts; `None`: it stays, because it is in use again,
-/// or because its artifacts are in a store that this engine does not have.
-async fn remove_session(
-    core: &Core,
-    id: &SessionId,
-    is_dry: bool,
-) -> Result<Option<Removed>, Error> {
-    match removed_session(core, id, is_dry).await {
+/// What is to be done with a session.
+#[derive(Clone, Copy)]
+enum Due {
+    /// It is counted.
+    Foretold,
+    /// It is removed, if it is still one of those that ended before this time, or before the last
+    /// that are kept.
+    Now {
+        before: Option<Timestamp>,
+        keep: Option<u64>,
+    },
+    /// Its removal has begun.
+    Begun,
+}
+
+/// Removes a session that has ended, or only counts; `None`: it stays as it is, because it is in use
+/// again or somebody puts an artifact, or because its artifacts are in a store that this engine does
+/// not have; or another process has removed it.
+async fn remove_session(core: &Core, id: &SessionId, due: Due) -> Result<Option<Removed>, Error> {
+    match removed_session(core, id, due).await {
         Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(None),
         removed => removed,
     }
 }
 
-async fn removed_session(
-    core: &Core,
-    id: &SessionId,
-    is_dry: bool,
-) -> Result<Option<Removed>, Error> {
-    let parts = &core.parts;
-    let asked = id.clone();
-    let look = move |store: &dyn StateStore| {
-        Ok((store.artifacts(Some(&asked))?, store.artifact_keys(&asked)?))
+async fn removed_session(core: &Core, id: &SessionId, due: Due) -> Result<Option<Removed>, Error> {
+    let artifacts = match due {
+        Due::Begun => Some(0),
+        Due::Foretold => look(core, id).await?.map(|(_, artifacts)| artifacts),
+        Due::Now { before, keep } => begin(core, id, before, keep).await?,
     };
-    let (live, keys) = parts.reader.read(look).await?;
+    let Some(artifacts) = artifacts else {
+        return Ok(None);
+    };
+    let is_dry = matches!(due, Due::Foretold);
+    if !is_dry {
+        remove_artifacts(core, id).await?;
+    }
+    let events = remove_rest(core, id, is_dry).await?;
+    Ok(Some(Removed { events, artifacts }))
+}
+
+/// What there is of a session, and how many artifacts; `None`: another store has them.
+async fn look(core: &Core, id: &SessionId) -> Result<Option<(SessionExtent, u64)>, Error> {
+    let (parts, asked) = (&core.parts, id.clone());
+    let look = move |store: &dyn StateStore| {
+        // First: what is written later makes it another one.
+        let extent = store.session_extent(&asked)?;
+        Ok((extent, store.artifacts(Some(&asked))?))
+    };
+    let (extent, live) = parts.reader.read(look).await?;
     if live
         .iter()
         .any(|a| parts.artifacts.check_kept_here(a).is_err())
@@ -241,40 +313,79 @@ async fn removed_session(
         tracing::warn!(session = %id, "it is kept, because its artifacts are in another store");
         return Ok(None);
     }
-    let mut removed = Removed {
-        artifacts: live.len() as u64,
-        ..Removed::default()
+    Ok(Some((extent, live.len() as u64)))
+}
+
+/// Begins to remove a session; from then on all of it goes, also if a process dies. Answers with the
+/// number of its artifacts; `None`: it stays.
+async fn begin(
+    core: &Core,
+    id: &SessionId,
+    ended_before: Option<Timestamp>,
+    keep: Option<u64>,
+) -> Result<Option<u64>, Error> {
+    let Some((seen, artifacts)) = look(core, id).await? else {
+        return Ok(None);
     };
-    if !is_dry && !keys.is_empty() {
-        // First what says that they are there. The rows go with the session, so that the content is
-        // known for as long as it may be there.
-        let at = parts.now();
-        let delete_row =
-            |artifact: crate::records::artifact::ArtifactRecord| Change::DeleteArtifact {
-                key: artifact.key,
-                at,
-            };
-        parts
-            .writer
-            .commit(live.into_iter().map(delete_row).collect())
-            .await?;
-        delete(core, &keys).await?;
+    let parts = core.parts.clone();
+    if seen.artifacts > 0 {
+        // One that is put may take as long as a large comparison.
+        let is_quiet = move || {
+            parts.artifacts.store()?;
+            Registering::wait_for_all(parts.state_dir.path())
+        };
+        if !core.parts.blocking.run_long(is_quiet).await?? {
+            return Ok(None);
+        }
     }
-    let mut after = 0;
+    let removal = SessionRemoval {
+        id: id.clone(),
+        ended_before,
+        keep,
+        seen,
+        at: core.parts.now(),
+    };
+    let change = Change::BeginRemoval(Box::new(removal));
+    core.parts.writer.commit(vec![change]).await?;
+    Ok(Some(artifacts))
+}
+
+/// Removes the content of a session that is being removed. Its rows go with the session, so that the
+/// content is known for as long as it may be there.
+async fn remove_artifacts(core: &Core, id: &SessionId) -> Result<(), Error> {
+    let asked = id.clone();
+    let find = move |store: &dyn StateStore| store.artifact_keys(&asked);
+    let keys = core.parts.reader.read(find).await?;
+    for some in keys.chunks(ARTIFACTS) {
+        let fence = vec![Change::IfBeingRemoved(id.clone())];
+        if !remove_content(core, fence, some, MAX_WAIT).await? {
+            return Err(content::busy());
+        }
+    }
+    Ok(())
+}
+
+/// Removes what else there is of a session, or counts it; says how many events that were.
+async fn remove_rest(core: &Core, id: &SessionId, is_dry: bool) -> Result<u64, Error> {
+    let (mut after, mut count) = (0, 0);
     loop {
         let (events, runs) = rest_of(core, id, after).await?;
-        removed.events += events.len() as u64;
+        count += events.len() as u64;
         after = events.last().map_or(after, |event| event.sequence);
         let has_more_events = events.len() as u64 == BATCH;
         let is_last = !has_more_events && (is_dry || (runs.len() as u64) < RUNS);
         if !is_dry {
             let places = events.iter().map(EventPlace::from).collect();
-            let mut changes = vec![Change::ForgetEvents(places), Change::ForgetRuns(runs)];
+            let mut changes = vec![
+                Change::IfBeingRemoved(id.clone()),
+                Change::ForgetEvents(places),
+                Change::ForgetRuns(runs),
+            ];
             changes.extend(is_last.then(|| Change::ForgetSession(id.clone())));
-            parts.writer.commit(changes).await?;
+            core.parts.writer.commit(changes).await?;
         }
         if is_last {
-            return Ok(Some(removed));
+            return Ok(count);
         }
     }
 }
@@ -297,4 +408,96 @@ async fn rest_of(
         Ok((store.events(&events)?, runs.collect()))
     };
     core.parts.reader.read(read).await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::engine::options::EngineOptions;
+    use crate::events::draft::EventDraft;
+    use crate::events::event::EventType;
+
+    fn note(text: &str) -> EventDraft {
+        EventDraft::new(EventType::MESSAGE_SENT, json!({ "text": text }))
+    }
+
+    // It lost what came before, and its rows stayed.
+    #[tokio::test]
+    async fn a_session_that_is_written_to_while_it_is_trimmed_is_kept_whole_or_removed_whole() {
+        let state = tempfile::tempdir().unwrap();
+        let options = || EngineOptions::default().state_dir(state.path());
+        let engine = Engine::start(options()).await.unwrap();
+        let session = engine.session("s").await.unwrap();
+        let id = session.id().clone();
+        session.complete("").await.unwrap();
+        let begin = async |engine: &Engine, seen| {
+            let removal = SessionRemoval {
+                id: id.clone(),
+                ended_before: None,
+                keep: Some(0),
+                seen,
+                at: engine.core.parts.now(),
+            };
+            let change = Change::BeginRemoval(Box::new(removal));
+            engine.core.parts.writer.commit(vec![change]).await
+        };
+
+        // Written to after the look: nothing of it goes.
+        let (seen, _) = look(&engine.core, &id).await.unwrap().unwrap();
+        session.emit(note("late")).await.unwrap();
+        let refused = begin(&engine, seen).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        let content = Box::new(&b"late"[..]);
+        session
+            .put_artifact("late", "text/plain", content)
+            .await
+            .unwrap();
+        let (seen, artifacts) = look(&engine.core, &id).await.unwrap().unwrap();
+        assert_eq!((seen.artifacts, artifacts), (1, 1));
+        let before = engine
+            .events(EventQuery::session(id.clone()))
+            .await
+            .unwrap();
+        assert_eq!(before.last().unwrap().data["text"], "late");
+
+        // From its beginning on nothing is written, and a process that dies leaves it to the next.
+        begin(&engine, seen).await.unwrap();
+        let late = session.emit(note("too late")).await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Conflict, "{late}");
+        assert!(
+            late.to_string().contains("session s is being removed"),
+            "{late}"
+        );
+        let content = Box::new(&b"too late"[..]);
+        let late = session.put_artifact("late", "text/plain", content).await;
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::Conflict);
+        engine.shutdown().await.unwrap();
+        let engine = Engine::start(options()).await.unwrap();
+        let foretold = engine.trim_log(LogRetention::default().dry_run(true));
+        assert_eq!(foretold.await.unwrap().sessions, 0);
+        let kept = LogRetention::default();
+        let trimmed = engine.trim_log(kept.clone()).await.unwrap();
+        assert_eq!((trimmed.sessions, trimmed.events), (1, before.len() as u64));
+        assert_eq!(engine.trim_log(kept).await.unwrap().sessions, 0);
+        let gone = engine.events(EventQuery::session(id.clone())).await;
+        assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
+        let store = engine.core.parts.artifacts.store().unwrap();
+        assert!(store.list().unwrap().artifacts.is_empty());
+
+        // One of its name is another one, which no removal of the first touches.
+        let anew = engine.session("s").await.unwrap();
+        anew.emit(note("anew")).await.unwrap();
+        let refused = remove_rest(&engine.core, &id, false).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        assert!(
+            !engine
+                .events(EventQuery::session(id))
+                .await
+                .unwrap()
+                .is_empty()
+        );
+    }
 }

@@ -7,13 +7,6 @@ use crate::events::floor::EventPlace;
 use crate::id::SessionId;
 use crate::workspace::safety;
 
-/// The position up to which events go unless something needs them: those up to `old`, and all but
-/// the last `max_events`.
-pub(crate) fn cut(last_position: u64, old: u64, max_events: Option<u64>) -> u64 {
-    let surplus = max_events.map_or(0, |max| last_position.saturating_sub(max));
-    old.max(surplus)
-}
-
 /// Those of `events` that go: up to `cut`, and in each session before the first that is needed.
 pub(crate) fn removable(
     events: &[Event],
@@ -84,15 +77,6 @@ mod tests {
             }
         };
         of.iter().enumerate().map(event).collect()
-    }
-
-    #[test]
-    fn age_and_number_take_what_either_takes() {
-        assert_eq!(cut(100, 0, None), 0);
-        assert_eq!(cut(100, 40, None), 40);
-        assert_eq!(cut(100, 40, Some(90)), 40);
-        assert_eq!(cut(100, 40, Some(30)), 70);
-        assert_eq!(cut(100, 0, Some(200)), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 use stillframe::backends::{Label, PurgeTarget};
@@ -13,7 +14,7 @@ use stillframe::options::GcOptions;
 use stillframe::records::ArtifactDraft;
 use stillframe::{
     AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind, Event, RunContext, RunOptions,
-    WorkspaceOptions,
+    SessionManager, WorkspaceOptions,
 };
 use stillframe_artifact_store::{
     ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, FileStore, GetError,
@@ -340,6 +341,41 @@ fn a_patch_that_goes_to_the_store_is_in_no_other_file() {
         let named = || async { !engine.artifacts(None).await.unwrap().is_empty() };
         eventually("the log names it", named).await;
     });
+}
+
+// The row of the new one was written after its content was removed with the old one.
+#[tokio::test]
+async fn an_artifact_that_is_put_while_its_key_is_removed_is_there_or_gone_as_a_whole() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let engine = with_store(&host, store.inner.clone()).await;
+    let session = engine.session("s").await.unwrap();
+    let put = async |session: &SessionManager| {
+        let content = Box::new(&b"content"[..]);
+        session.put_artifact("key", "text/plain", content).await
+    };
+    put(&session).await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    let engine = with_store(&host, store).await;
+    let session = engine.session("s").await.unwrap();
+    let (putting, removed) = tokio::join!(put(&session), async {
+        wait_for(is_there).await;
+        let removing = engine.remove_artifact("key");
+        tokio::pin!(removing);
+        let waited = tokio::time::timeout(Duration::from_millis(300), removing.as_mut()).await;
+        open.send(()).unwrap();
+        match waited {
+            Ok(removed) => removed,
+            Err(_) => removing.await,
+        }
+    });
+    putting.unwrap();
+    removed.unwrap();
+    let of_log = engine.artifacts(None).await.unwrap().len();
+    let is_there = engine.open_artifact("key").await.is_ok();
+    assert_eq!(of_log == 1, is_there, "the row says what is there");
 }
 
 /// A store that reads the beginning of what is put, and fails.

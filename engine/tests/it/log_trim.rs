@@ -1,5 +1,6 @@
 //! Removing what is old from the log, and what readers and runs have of it afterwards.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -10,11 +11,14 @@ use stillframe::events::{EventDraft, EventQuery, EventType, PositionsForgotten};
 use stillframe::options::{GcOptions, LogRetention, RunQuery, SessionQuery};
 use stillframe::records::TranscriptItem;
 use stillframe::{
-    AdapterOutput, Cursor, Engine, Error, ErrorKind, Event, RunContext, RunOptions, SessionManager,
-    Timestamp,
+    AdapterOutput, Cursor, Engine, EngineOptions, Error, ErrorKind, Event, RunContext, RunOptions,
+    SessionManager, Timestamp,
 };
+use stillframe_artifact_store::ArtifactStore;
 
-use crate::support::{Host, Work, all, completed, die_in_the_middle_of, on_a_runtime};
+use crate::support::{
+    Gate, HeldUpStore, Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, wait_for,
+};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -270,6 +274,122 @@ async fn runs_that_are_under_way_or_wait_in_the_queue_go_on_though_all_else_went
     }
 }
 
+#[tokio::test]
+async fn who_misses_a_removed_session_gets_all_else_and_nobody_else_is_disturbed() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let (one, other) = (
+        engine.session("one").await.unwrap(),
+        engine.session("other").await.unwrap(),
+    );
+    notes(&one, 3).await;
+    notes(&other, 3).await;
+    let lies_before = engine.events(EventQuery::all()).await.unwrap().len() as u64;
+    notes(&one, 3).await;
+    let recent = busy_session(&engine, "recent").await;
+    notes(&other, 3).await;
+    let written = engine.events(EventQuery::all()).await.unwrap();
+    let (kept, of_recent): (Vec<Event>, Vec<Event>) = written
+        .iter()
+        .cloned()
+        .partition(|event| event.session_id != *recent.id());
+    let behind = of_recent.last().unwrap().position;
+    engine
+        .trim_log(LogRetention::default().max_ended_sessions(0))
+        .await
+        .unwrap();
+
+    let after = |position: u64| EventQuery::all().after_position(position);
+    let later = |position: u64| -> Vec<Event> {
+        let is_later = |event: &&Event| event.position > position;
+        kept.iter().filter(is_later).cloned().collect()
+    };
+    // Who is behind it, or reads something else, hears nothing of it.
+    assert_eq!(engine.events(after(behind)).await.unwrap(), later(behind));
+    for session in [&one, &other] {
+        let of_session = EventQuery::session(session.id().clone()).after_position(lies_before);
+        let mut expected = later(lies_before);
+        expected.retain(|event| event.session_id == *session.id());
+        assert_eq!(engine.events(of_session).await.unwrap(), expected);
+    }
+    // Who lies before it is told, and then misses only that.
+    let error = engine.events(after(lies_before)).await.unwrap_err();
+    let oldest = forgotten(&error).oldest;
+    assert_eq!(oldest, behind + 1);
+    let told = after(lies_before).gaps_before(oldest);
+    let rest = engine.events(told.clone()).await.unwrap();
+    assert_eq!(rest, later(lies_before));
+    let mut stream = engine.subscribe(told.clone()).unwrap();
+    for expected in later(lies_before) {
+        assert_eq!(stream.next().await.unwrap().unwrap(), expected);
+    }
+    // Of what is removed from there on it is told again.
+    other.complete("").await.unwrap();
+    engine
+        .trim_log(LogRetention::default().max_ended_sessions(0))
+        .await
+        .unwrap();
+    forgotten(&engine.events(told).await.unwrap_err());
+}
+
+#[tokio::test]
+async fn so_many_events_are_kept_as_were_asked_for_though_others_are_gone() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let open = engine.session("open").await.unwrap();
+    notes(&open, 10).await;
+    busy_session(&engine, "ended").await;
+    notes(&open, 3).await;
+    let written = all(&engine, &open).await;
+    let kept = LogRetention::default().max_ended_sessions(0).max_events(8);
+    let foretold = engine.trim_log(kept.clone().dry_run(true)).await.unwrap();
+    let done = engine.trim_log(kept).await.unwrap();
+    let left = engine.events(EventQuery::all()).await.unwrap();
+    assert_eq!(left, written[written.len() - 8..]);
+    assert_eq!((foretold.events, foretold.sessions), (done.events, 1));
+}
+
+#[tokio::test]
+async fn a_run_whose_events_are_gone_says_so_and_a_number_that_is_not_reached_is_refused() {
+    let host = Host::new();
+    let options = host.options().adapter("done", |_| {
+        Ok(Work(|_: RunContext| async { Ok(AdapterOutput::empty()) }))
+    });
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let submit = session.submit_run(RunOptions::new("x"), "done", json!(null));
+    let handle = submit.await.unwrap();
+    completed(&handle.wait().await.unwrap());
+    let last = all(&engine, &session).await.last().unwrap().sequence;
+    let too_far = EventQuery::session(session.id().clone()).after(last + 1);
+    let refused = engine.events(too_far.clone()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+    let message = format!(
+        "number {} is not in session s, which ends at number {last}",
+        last + 1
+    );
+    assert_eq!(refused.to_string(), message);
+    let mut stream = session.events(Cursor::after(last + 1));
+    let refused = stream.next().await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+    let reached = EventQuery::session(session.id().clone()).after(last);
+    assert_eq!(engine.events(reached).await.unwrap(), []);
+
+    engine.trim_log(none()).await.unwrap();
+    let is_told = async || {
+        let mut events = handle.events();
+        let told = tokio::time::timeout(Duration::from_secs(20), events.next());
+        let told = told.await.unwrap();
+        let error = told.unwrap().unwrap_err();
+        assert_eq!(forgotten(&error).session_id.as_ref(), Some(session.id()));
+    };
+    is_told().await;
+    session.complete("").await.unwrap();
+    let kept = LogRetention::default().max_ended_sessions(0);
+    assert_eq!(engine.trim_log(kept).await.unwrap().sessions, 1);
+    is_told().await;
+}
+
 /// Does all of which there are records, in a session that it ends.
 async fn busy_session(engine: &Engine, name: &str) -> SessionManager {
     let session = engine.session(name).await.unwrap();
@@ -373,6 +493,51 @@ async fn a_session_that_has_ended_goes_with_all_that_is_on_record_of_it() {
     );
     let outcome = engine.verify(&host.workspace()).await.unwrap();
     assert!(outcome.is_sound(), "{outcome:?}");
+}
+
+// Its content was removed by the key alone, which another session has put something under.
+#[tokio::test]
+async fn content_that_another_session_is_putting_under_a_key_stays() {
+    let host = Host::new();
+    let (gate, is_there, open) = Gate::new();
+    let store = Arc::new(HeldUpStore::new(gate));
+    let options = || EngineOptions::default().state_dir(host.state());
+    let start = async |store: Arc<dyn ArtifactStore>| {
+        let options = options().artifact_store(store);
+        Engine::start(options).await.unwrap()
+    };
+    let put = async |session: &SessionManager, text: &'static str| {
+        let content = Box::new(text.as_bytes());
+        session.put_artifact("shared", "text/plain", content).await
+    };
+    let engine = start(store.inner.clone()).await;
+    let old = engine.session("old").await.unwrap();
+    put(&old, "of the old").await.unwrap();
+    old.complete("").await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    let engine = start(store.clone()).await;
+    let new = engine.session("new").await.unwrap();
+    let (putting, trimmed) = tokio::join!(put(&new, "of the new"), async {
+        wait_for(is_there).await;
+        let kept = LogRetention::default().max_ended_sessions(0);
+        let trimmed = engine.trim_log(kept).await;
+        open.send(()).unwrap();
+        trimmed
+    });
+    putting.unwrap();
+    assert_eq!(trimmed.unwrap().sessions, 0, "its turn comes later");
+    let content = async || {
+        let mut text = String::new();
+        let mut content = engine.open_artifact("shared").await.unwrap();
+        content.read_to_string(&mut text).unwrap();
+        text
+    };
+    assert_eq!(content().await, "of the new");
+    let kept = LogRetention::default().max_ended_sessions(0);
+    let trimmed = engine.trim_log(kept).await.unwrap();
+    assert_eq!((trimmed.sessions, trimmed.artifacts), (1, 0));
+    assert_eq!(content().await, "of the new");
 }
 
 #[tokio::test]

@@ -3,21 +3,24 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
+use super::forgetting::refuse_if_being_removed;
 use super::values::{count, id, json, nanoseconds, parse, time};
-use crate::id::RunId;
+use crate::id::{ArtifactId, RunId};
 use crate::records::artifact::ArtifactRecord;
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
-/// Deletes the artifact under a key; says how many that were.
+/// Deletes the artifact under a key, or only that of an id; says how many that were.
 pub(super) fn delete_artifact(
     transaction: &Connection,
     key: &str,
+    id: Option<&ArtifactId>,
     at: Timestamp,
 ) -> Result<usize, StateError> {
     Ok(transaction.execute(
-        "UPDATE artifacts SET deleted_at = ?1 WHERE key = ?2 AND deleted_at IS NULL",
-        params![nanoseconds(at), key],
+        "UPDATE artifacts SET deleted_at = ?1
+          WHERE key = ?2 AND deleted_at IS NULL AND (?3 IS NULL OR id = ?3)",
+        params![nanoseconds(at), key, id.map(ArtifactId::as_str)],
     )?)
 }
 
@@ -26,7 +29,8 @@ pub(super) fn register_artifact(
     transaction: &Connection,
     artifact: &ArtifactRecord,
 ) -> Result<(), StateError> {
-    delete_artifact(transaction, &artifact.key, artifact.created_at)?;
+    refuse_if_being_removed(transaction, &artifact.session_id)?;
+    delete_artifact(transaction, &artifact.key, None, artifact.created_at)?;
     transaction.execute(
         "INSERT INTO artifacts (id, session_id, run_id, key, content_type, byte_size,
              checksum, storage_backend, storage_ref, metadata, created_at)
@@ -52,9 +56,10 @@ pub(super) fn register_artifact(
 pub(super) fn remove_artifact(
     transaction: &Connection,
     key: &str,
+    id: Option<&ArtifactId>,
     at: Timestamp,
 ) -> Result<(), StateError> {
-    if delete_artifact(transaction, key, at)? == 0 {
+    if delete_artifact(transaction, key, id, at)? == 0 {
         let what = format!("artifact {key:?}");
         return Err(StateError::NotFound { what });
     }

@@ -6,7 +6,9 @@ use super::agents::{begin_agent, change_agent};
 use super::artifacts::{register_artifact, remove_artifact};
 use super::effects::{put_effect, record_commit};
 use super::events::Appended;
-use super::forgetting::{forget_events, forget_runs, forget_session};
+use super::forgetting::{
+    begin_removal, check_being_removed, forget_events, forget_runs, forget_session,
+};
 use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
 use super::pins::{pin, unpin};
 use super::questions::put_question;
@@ -103,6 +105,11 @@ pub(super) fn apply(
         Change::ForgetSnapshots(ids) => forget_snapshots(transaction, ids),
         Change::ForgetEvents(events) => forget_events(transaction, events),
         Change::ForgetRuns(ids) => forget_runs(transaction, ids),
+        Change::BeginRemoval(removal) => {
+            appended.look_again(&removal.id);
+            begin_removal(transaction, removal)
+        }
+        Change::IfBeingRemoved(id) => check_being_removed(transaction, id),
         Change::ForgetSession(id) => forget_session(transaction, id),
         Change::PinSnapshot { row, at } => pin(transaction, row, *at),
         Change::UnpinSnapshot(id) => unpin(transaction, id),
@@ -112,7 +119,9 @@ pub(super) fn apply(
         Change::EndRestore(guard) => end_restore(transaction, guard),
         Change::SetRollback { run_id, rollback } => set_rollback(transaction, run_id, rollback),
         Change::RegisterArtifact(artifact) => register_artifact(transaction, artifact),
-        Change::DeleteArtifact { key, at } => remove_artifact(transaction, key, *at),
+        Change::DeleteArtifact { key, id, at } => {
+            remove_artifact(transaction, key, id.as_ref(), *at)
+        }
         Change::RemovePatches { runs, artifacts } => remove_patches(transaction, runs, artifacts),
         // After the transaction.
         Change::Scrub | Change::Compact => Ok(()),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use rusqlite::types::{FromSql as _, ValueRef};
 use rusqlite::{Connection, Row, params};
 
+use super::forgetting::refuse_if_being_removed;
 use super::run_totals::add_tokens;
 use super::tool_calls::move_call;
 use super::values::{all_of, id_of, json, nanoseconds, parse, time, word};
@@ -36,6 +37,7 @@ struct Place {
 impl Place {
     /// Of a session.
     fn of(connection: &Connection, id: &SessionId) -> Result<Self, StateError> {
+        refuse_if_being_removed(connection, id)?;
         Ok(Self {
             last: last_sequence(connection, id)?,
             latest: latest(connection, id.as_str())?,
@@ -71,6 +73,11 @@ impl Appended {
     /// What was appended since this was asked last was undone.
     pub(super) fn undone(&mut self) {
         *self = Self::default();
+    }
+
+    /// What was read of a session may not be so any more.
+    pub(super) fn look_again(&mut self, id: &SessionId) {
+        self.sessions.remove(id);
     }
 
     /// Appends an event at the next place of its session; the stored one, if its id is there
@@ -136,7 +143,7 @@ impl Appended {
 }
 
 /// The number of the last event that a session was given.
-fn last_sequence(connection: &Connection, id: &SessionId) -> Result<i64, StateError> {
+pub(super) fn last_sequence(connection: &Connection, id: &SessionId) -> Result<i64, StateError> {
     let mut statement = connection.prepare_cached(concat!(
         "SELECT id, max(sequence_floor, coalesce(
                     (SELECT max(sequence) FROM events WHERE session_id = ?1), 0)), ",

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
+use super::events::last_sequence;
 use super::values::{count, id, limit, nanoseconds};
 use crate::events::floor::{EventFloor, EventPlace};
 use crate::id::{RunId, SessionId};
+use crate::state::change::{SessionExtent, SessionRemoval};
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
 
@@ -27,12 +29,13 @@ pub(super) fn forget_events(
         .prepare_cached("DELETE FROM artifacts WHERE key = ?1 AND deleted_at IS NULL")?;
     for event in events {
         let session_id = event.session_id.as_str();
-        remove_event.execute(params![
+        let removed = remove_event.execute(params![
             count(event.position),
             session_id,
             count(event.sequence)
         ])?;
-        if let Some(key) = &event.data_ref {
+        // Where somebody else has removed it, one that was sent again has the data.
+        if let Some(key) = event.data_ref.as_ref().filter(|_| removed > 0) {
             remove_data.execute(params![key])?;
         }
         for (name, sequence) in [(session_id, event.sequence), (ALL, 0)] {
@@ -139,7 +142,11 @@ pub(super) fn forget_runs(transaction: &Connection, ids: &[RunId]) -> Result<(),
             )?
             .query_row(params![id.as_str()], |row| row.get(0))?;
         if is_under_way {
-            return Err(in_use(format!("run {id}")));
+            return Err(StateError::Conflict {
+                what: format!("run {id}"),
+                expected: "ended".to_owned(),
+                found: "under way".to_owned(),
+            });
         }
         delete_of(transaction, OF_RUNS, "run_id", id.as_str())?;
         transaction
@@ -149,19 +156,103 @@ pub(super) fn forget_runs(transaction: &Connection, ids: &[RunId]) -> Result<(),
     Ok(())
 }
 
-/// Removes a session that has ended and has nothing left.
+/// Begins to remove a session, if that is as it was looked at and nothing needs it.
+pub(super) fn begin_removal(
+    transaction: &Connection,
+    removal: &SessionRemoval,
+) -> Result<(), StateError> {
+    let (id, at) = (&removal.id, nanoseconds(removal.at));
+    let due = removable_sessions(transaction, removal.ended_before, removal.keep, Some(id))?;
+    if due.is_empty() || session_extent(transaction, id)? != removal.seen {
+        return Err(conflict(id, "ended and needed by nothing", "in use"));
+    }
+    let begun = transaction.execute(
+        "INSERT INTO removals (session_id, begun_at, row_sum)
+         VALUES (?1, ?2, row_sum('removals', ?1, ?2)) ON CONFLICT (session_id) DO NOTHING",
+        params![id.as_str(), at],
+    )?;
+    if begun == 0 {
+        return Err(conflict(id, "kept", BEING_REMOVED));
+    }
+    transaction.execute(
+        "UPDATE artifacts SET deleted_at = ?2 WHERE session_id = ?1 AND deleted_at IS NULL",
+        params![id.as_str(), at],
+    )?;
+    Ok(())
+}
+
+/// The sessions that are being removed.
+pub(super) fn removals(connection: &Connection) -> Result<Vec<SessionId>, StateError> {
+    let mut statement = connection.prepare_cached(concat!(
+        "SELECT session_id, ",
+        damaged!(removals),
+        " FROM removals ORDER BY begun_at"
+    ))?;
+    let mut rows = statement.query(())?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        row_sum::check(row)?;
+        found.push(id(row.get(0)?)?);
+    }
+    Ok(found)
+}
+
+/// How much was ever written to a session.
+pub(super) fn session_extent(
+    connection: &Connection,
+    id: &SessionId,
+) -> Result<SessionExtent, StateError> {
+    let mut artifacts =
+        connection.prepare_cached("SELECT count(*) FROM artifacts WHERE session_id = ?1")?;
+    Ok(SessionExtent {
+        last_sequence: last_sequence(connection, id)?.unsigned_abs(),
+        artifacts: artifacts
+            .query_row(params![id.as_str()], |row| row.get::<_, i64>(0))?
+            .unsigned_abs(),
+    })
+}
+
+fn is_being_removed(connection: &Connection, id: &SessionId) -> Result<bool, StateError> {
+    let mut statement =
+        connection.prepare_cached("SELECT 1 FROM removals WHERE session_id = ?1")?;
+    Ok(statement.exists(params![id.as_str()])?)
+}
+
+/// Fails if a session is being removed: what is written to it would go unseen.
+pub(super) fn refuse_if_being_removed(
+    transaction: &Connection,
+    id: &SessionId,
+) -> Result<(), StateError> {
+    match is_being_removed(transaction, id)? {
+        true => Err(conflict(id, "kept", BEING_REMOVED)),
+        false => Ok(()),
+    }
+}
+
+/// Fails unless a session is being removed: one of its name may have been made meanwhile.
+pub(super) fn check_being_removed(
+    transaction: &Connection,
+    id: &SessionId,
+) -> Result<(), StateError> {
+    match is_being_removed(transaction, id)? {
+        true => Ok(()),
+        false => Err(conflict(id, BEING_REMOVED, "kept or gone")),
+    }
+}
+
+const BEING_REMOVED: &str = "being removed";
+
+/// Removes a session that is being removed and has nothing left.
 pub(super) fn forget_session(transaction: &Connection, id: &SessionId) -> Result<(), StateError> {
-    let is_used: bool = transaction
+    check_being_removed(transaction, id)?;
+    let has_more: bool = transaction
         .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?1 AND ended_at IS NULL)
-                 OR EXISTS (SELECT 1 FROM runs WHERE session_id = ?1)
-                 OR EXISTS (SELECT 1 FROM events WHERE session_id = ?1)
-                 OR EXISTS (SELECT 1 FROM restores WHERE session_id = ?1)
-                 OR EXISTS (SELECT 1 FROM artifacts WHERE session_id = ?1 AND deleted_at IS NULL)",
+            "SELECT EXISTS (SELECT 1 FROM runs WHERE session_id = ?1)
+                 OR EXISTS (SELECT 1 FROM events WHERE session_id = ?1)",
         )?
         .query_row(params![id.as_str()], |row| row.get(0))?;
-    if is_used {
-        return Err(in_use(format!("session {id}")));
+    if has_more {
+        return Err(conflict(id, "without runs and events", "in use"));
     }
     delete_of(transaction, OF_SESSIONS, "session_id", id.as_str())?;
     transaction
@@ -170,19 +261,20 @@ pub(super) fn forget_session(transaction: &Connection, id: &SessionId) -> Result
     Ok(())
 }
 
-fn in_use(what: String) -> StateError {
+fn conflict(id: &SessionId, expected: &str, found: &str) -> StateError {
     StateError::Conflict {
-        what,
-        expected: "ended, with nothing left".to_owned(),
-        found: "in use".to_owned(),
+        what: format!("session {id}"),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
     }
 }
 
-/// Sessions that have ended, of which nothing is needed any more: the oldest first.
+/// Sessions that have ended, or only one, of which nothing is needed any more: the oldest first.
 pub(super) fn removable_sessions(
     connection: &Connection,
     ended_before: Option<Timestamp>,
     keep: Option<u64>,
+    only: Option<&SessionId>,
 ) -> Result<Vec<SessionId>, StateError> {
     // The latest operation of a workspace says what an undo is about, though its snapshots are
     // gone. Where the engine needs an event of a session, the session stays.
@@ -190,7 +282,7 @@ pub(super) fn removable_sessions(
         "SELECT id, ",
         damaged!(sessions),
         " FROM sessions AS own
-          WHERE ended_at IS NOT NULL
+          WHERE ended_at IS NOT NULL AND (?3 IS NULL OR id = ?3)
             AND (ended_at < ?1 OR id IN (
                  SELECT id FROM sessions WHERE ended_at IS NOT NULL
                   ORDER BY ended_at DESC, rowid DESC LIMIT -1 OFFSET ?2))
@@ -216,6 +308,7 @@ pub(super) fn removable_sessions(
     let mut rows = statement.query(params![
         ended_before.map(nanoseconds),
         keep.map_or(i64::MAX, |keep| limit(Some(keep))),
+        only.map(SessionId::as_str),
     ])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {

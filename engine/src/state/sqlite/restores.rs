@@ -3,6 +3,7 @@
 use rusqlite::{Connection, Row, params};
 use stillframe_backends::SnapshotId;
 
+use super::forgetting::refuse_if_being_removed;
 use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::RunId;
 use crate::records::restore_document::{RestorePurpose, RestoreRow};
@@ -12,6 +13,7 @@ use crate::state::row_sum::damaged;
 /// Writes down that a restore begins; what one of this workspace left behind without an outcome
 /// goes.
 pub(super) fn begin_restore(transaction: &Connection, row: &RestoreRow) -> Result<(), StateError> {
+    refuse_if_being_removed(transaction, &row.session_id)?;
     transaction.execute(
         "DELETE FROM restores WHERE workspace_id = ?1 AND outcome IS NULL",
         params![row.workspace_id],

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
+use super::forgetting::refuse_if_being_removed;
 use super::lost::lost;
 use super::values::{all_of, count, id, json, nanoseconds, parse, time, word};
 use crate::id::SessionId;
@@ -41,6 +42,7 @@ pub(super) fn describe_session(
         let what = format!("session {id}");
         return Err(StateError::NotFound { what });
     }
+    refuse_if_being_removed(transaction, id)?;
     transaction.execute(
         "INSERT OR REPLACE INTO session_details
              (session_id, agent_id, tags, metadata, parent_id, row_sum)
