@@ -652,8 +652,8 @@ pub struct LogRetention {
     /// together, and remove those before them. Default: all.
     pub max_events: Option<u64>,
     /// Remove sessions that ended longer ago than this, with their runs, events and artifacts. A
-    /// session stays as long as a snapshot of it is kept, or the latest undo of a workspace needs
-    /// it. Default: none.
+    /// session stays as long as a snapshot of it is kept, the latest undo of a workspace needs it, or
+    /// an artifact of it is a prompt of an agent of another session. Default: none.
     pub sessions_older_than: Option<Duration>,
     /// Keep this many sessions that have ended, the last that did, and remove the others in the same
     /// way. Default: all.

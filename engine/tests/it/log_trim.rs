@@ -540,6 +540,36 @@ async fn content_that_another_session_is_putting_under_a_key_stays() {
     assert_eq!(content().await, "of the new");
 }
 
+// The prompt was gone, and the record of the agent still named it.
+#[tokio::test]
+async fn a_session_stays_while_a_run_of_another_one_has_its_prompts() {
+    let host = Host::new();
+    let engine = host.engine().await;
+    let library = engine.session("library").await.unwrap();
+    let text = Box::new(&b"review it"[..]);
+    library
+        .put_artifact("prompt", "text/plain", text)
+        .await
+        .unwrap();
+    library.complete("").await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let work = Work(|context: RunContext| async move {
+        let draft = stillframe::records::AgentDraft::new().prompt("prompt");
+        context.begin_agent(draft).await?.complete().await?;
+        Ok(AdapterOutput::empty())
+    });
+    let outcome = session.execute_run(RunOptions::new("x"), work).await;
+    completed(&outcome.unwrap());
+    let kept = LogRetention::default().max_ended_sessions(0);
+    assert_eq!(engine.trim_log(kept.clone()).await.unwrap().sessions, 0);
+    assert!(engine.open_artifact("prompt").await.is_ok());
+    // With the last run that has it, both go.
+    session.complete("").await.unwrap();
+    assert_eq!(engine.trim_log(kept.clone()).await.unwrap().sessions, 1);
+    assert_eq!(engine.trim_log(kept).await.unwrap().sessions, 1);
+    assert!(engine.artifacts(None).await.unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn so_many_sessions_that_have_ended_are_kept_and_those_of_kept_snapshots() {
     let host = Host::new();

@@ -276,6 +276,7 @@ pub(super) fn removable_sessions(
     keep: Option<u64>,
     only: Option<&SessionId>,
 ) -> Result<Vec<SessionId>, StateError> {
+    // What is a prompt of an agent in a run of another session goes with that.
     // The latest operation of a workspace says what an undo is about, though its snapshots are
     // gone. Where the engine needs an event of a session, the session stays.
     let mut statement = connection.prepare_cached(concat!(
@@ -290,6 +291,11 @@ pub(super) fn removable_sessions(
             AND id NOT IN (SELECT session_id FROM snapshots WHERE session_id IS NOT NULL)
             AND id NOT IN (SELECT r.session_id FROM snapshots AS s JOIN runs AS r ON r.id = s.run_id)
             AND id NOT IN (SELECT session_id FROM restores)
+            AND id NOT IN (
+                SELECT a.session_id FROM agents AS g JOIN runs AS r ON r.id = g.run_id,
+                       json_each(g.prompts) AS p
+                  JOIN artifacts AS a ON a.key = p.value AND a.deleted_at IS NULL
+                 WHERE a.session_id <> r.session_id)
             AND id NOT IN (
                 SELECT session_id FROM operations AS o
                  WHERE position IN (SELECT max(position) FROM operations GROUP BY workspace_id)
