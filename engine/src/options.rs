@@ -174,9 +174,9 @@ pub struct RunOptions {
     /// How urgent the run is: in the queue, and when captures wait for a thread. Default:
     /// [`Priority::Interactive`].
     pub priority: Priority,
-    /// What the run may do at most. They are stored with it: when it is resumed they hold again, but
-    /// for those that are given anew. Default: none but [those of the
-    /// engine](crate::EngineOptions::limits).
+    /// What the run may do at most. They are stored with it: when it is resumed they hold again, and
+    /// those that are given then count where they are stricter. Default: none but [those of the
+    /// engine](crate::EngineOptions::limits), which bound a resumption in the same way.
     pub limits: RunLimits,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,

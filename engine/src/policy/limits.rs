@@ -18,8 +18,8 @@ const MAX_TOLD_PATHS: usize = 5;
 
 /// What a run may do, without anybody being asked. Default: no limits.
 ///
-/// They are stored with the run, and hold when it is resumed too. What was used is counted over all
-/// resumptions.
+/// They are stored with the run, and hold when it is resumed too: those that are given then can only
+/// be stricter. What was used is counted over all resumptions.
 ///
 /// The limits of changes, which need a workspace, are checked when the work of the run has ended,
 /// against the [diff](crate::backends::Diff) of its two snapshots. So they hold for whatever changes
@@ -103,6 +103,21 @@ impl<T> Limit<T> {
         Self {
             max,
             action: LimitAction::Cancel,
+        }
+    }
+}
+
+impl<T> Limit<T> {
+    /// The stricter of both. Where one of them cancels, what is beyond the lower one does: it would
+    /// come to that anyway, or a little later.
+    fn within(self, other: Self, min: impl FnOnce(T, T) -> T) -> Self {
+        let cancels = [self.action, other.action].contains(&LimitAction::Cancel);
+        Self {
+            max: min(self.max, other.max),
+            action: match cancels {
+                true => LimitAction::Cancel,
+                false => LimitAction::Deny,
+            },
         }
     }
 }
@@ -209,6 +224,25 @@ impl RunLimits {
         }
     }
 
+    /// The stricter of both, one by one.
+    pub(crate) fn within(self, bound: &Self) -> Self {
+        Self {
+            max_duration: lower(self.max_duration, bound.max_duration, Duration::min),
+            max_tool_calls: lower(self.max_tool_calls, bound.max_tool_calls, |one, other| {
+                one.within(other, u64::min)
+            }),
+            max_tokens: lower(self.max_tokens, bound.max_tokens, |one, other| {
+                one.within(other, u64::min)
+            }),
+            max_cost: lower(self.max_cost, bound.max_cost, |one, other| {
+                one.within(other, f64::min)
+            }),
+            max_changed_files: lower(self.max_changed_files, bound.max_changed_files, u64::min),
+            max_changed_bytes: lower(self.max_changed_bytes, bound.max_changed_bytes, u64::min),
+            ..self.over(bound)
+        }
+    }
+
     /// What one more call of a tool violates, after so many.
     pub(crate) fn refuse_call(&self, calls: u64) -> Option<PolicyViolation> {
         let limit = self.max_tool_calls.filter(|limit| calls >= limit.max)?;
@@ -306,6 +340,14 @@ impl RunLimits {
             });
         }
         all
+    }
+}
+
+/// The lower of what is there.
+fn lower<T>(one: Option<T>, other: Option<T>, min: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(min(one, other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -24,6 +24,9 @@ pub(crate) struct KeptOptions<W> {
     pub(crate) hot_wait_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "RunLimits::are_none")]
     pub(crate) limits: RunLimits,
+    /// Those of the engine that accepted it.
+    #[serde(default, skip_serializing_if = "RunLimits::are_none")]
+    pub(crate) engine_limits: RunLimits,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
@@ -47,6 +50,8 @@ pub(crate) struct BegunAs {
 struct KeptLimits {
     #[serde(default)]
     limits: RunLimits,
+    #[serde(default)]
+    engine_limits: RunLimits,
 }
 
 /// What the adapter of a run returned: all but the streams of a command, which are the caller's.
@@ -232,9 +237,13 @@ impl RunRow {
             .metadata
     }
 
-    /// The limits that the run was begun with.
-    pub(crate) fn limits(&self) -> Result<RunLimits, serde_json::Error> {
-        KeptLimits::deserialize(&self.options).map(|kept| kept.limits)
+    /// The most that the run may do where it is gone on with, in an engine with these limits: what
+    /// it was begun with.
+    pub(crate) fn limits_in(&self, engine: &RunLimits) -> Result<RunLimits, serde_json::Error> {
+        let kept = KeptLimits::deserialize(&self.options)?;
+        Ok(kept
+            .limits
+            .over(&engine.clone().within(&kept.engine_limits)))
     }
 
     /// What was seen of its workspace; of a run that has not ended, or has none, that is nothing.

@@ -150,7 +150,8 @@ pub(crate) async fn execute(
         if recorded.claim() == Claim::Queued {
             return Err(recorded.queued().in_run(recorded.row.id.clone()));
         }
-        options.limits = options.limits.over(&limits_of(&recorded.row)?);
+        let bound = limits_of(&recorded.row, &core.parts.settings.limits)?;
+        options.limits = options.limits.within(&bound);
     }
     let parts = core.parts.clone();
     let (options, adapter, workspace) = core
@@ -202,9 +203,9 @@ pub(crate) async fn execute(
     task.start().await
 }
 
-/// The limits that a run was begun with.
-fn limits_of(row: &RunRow) -> Result<RunLimits, Error> {
-    row.limits().map_err(|e| {
+/// What bounds a run that is gone on with in an engine with these limits.
+fn limits_of(row: &RunRow, engine: &RunLimits) -> Result<RunLimits, Error> {
+    row.limits_in(engine).map_err(|e| {
         Error::new(
             ErrorKind::Corrupt,
             format!("the limits of run {} cannot be read: {e}", row.id),
@@ -676,7 +677,7 @@ impl RunTask {
             id: self.run_id.clone(),
             session_id: self.session_id.clone(),
             input: self.options.input.clone(),
-            options: kept(&self.options),
+            options: kept(&self.options, &self.core.parts.settings.limits),
             workspace: self.workspace.as_ref().map(|place| RunWorkspace {
                 workspace_id: place.opened.workspace.id().to_owned(),
                 path: place.opened.workspace.disk_path().to_owned(),
@@ -862,8 +863,8 @@ impl Adapter for NoWork {
     }
 }
 
-/// What a run's row says of the options.
-fn kept(options: &RunOptions) -> Value {
+/// What a run's row says of the options, in an engine with these limits.
+fn kept(options: &RunOptions, engine_limits: &RunLimits) -> Value {
     document(&KeptOptions {
         workspace: &options.workspace,
         timeout_ms: options.timeout.map(milliseconds),
@@ -873,6 +874,7 @@ fn kept(options: &RunOptions) -> Value {
             own_session: options.own_session,
         },
         limits: options.limits.clone(),
+        engine_limits: engine_limits.clone(),
         metadata: options.metadata.clone(),
     })
 }

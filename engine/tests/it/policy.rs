@@ -966,6 +966,47 @@ fn what_was_used_counts_on_when_the_run_is_gone_on_with() {
 }
 
 #[test]
+fn who_goes_on_with_a_run_can_only_be_stricter() {
+    let calls = |max: u64| RunLimits::default().max_tool_calls(max);
+    let none = RunLimits::default;
+    // Of the engine and of the run when it is begun, and when it is gone on with.
+    for (begun, resumed, allowed) in [
+        ((none(), calls(2)), (none(), calls(9)), 2),
+        ((calls(2), none()), (none(), calls(9)), 2),
+        ((calls(2), none()), (calls(9), none()), 2),
+        ((calls(1), calls(3)), (calls(1), none()), 3),
+        ((none(), calls(3)), (none(), calls(1)), 1),
+        ((calls(3), none()), (calls(1), none()), 1),
+    ] {
+        let (host, notes) = (Host::new(), Notes::default());
+        let run = |limits| {
+            let run = RunOptions::new("use").resumable(true).limits(limits);
+            run.run_id("ticket-42".parse().unwrap())
+        };
+        die_in_the_middle_of(async {
+            let engine = Engine::start(host.options().limits(begun.0)).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            let (run, begins) = (run(begun.1), notes.clone());
+            let work = Work(move |_: RunContext| {
+                begins.note("begins");
+                std::future::pending()
+            });
+            tokio::spawn(async move { session.execute_run(run, work).await });
+            eventually("it begins", || async { !notes.all().is_empty() }).await;
+        });
+        on_a_runtime(async {
+            let engine = Engine::start(host.options().limits(resumed.0))
+                .await
+                .unwrap();
+            let session = engine.session("s").await.unwrap();
+            let work = uses(&notes, 5);
+            completed(&session.execute_run(run(resumed.1), work).await.unwrap());
+            assert_eq!(notes.all().len() - 1, 5 - allowed, "{:?}", notes.all());
+        });
+    }
+}
+
+#[test]
 fn queued_runs_have_their_policy_and_limits_after_a_restart_too() {
     let (host, notes) = (Host::new(), Notes::default());
     let limits = || RunLimits::default().max_tool_calls(1).forbid([".github"]);

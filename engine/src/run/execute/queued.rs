@@ -15,6 +15,7 @@ use crate::events::data::RunQueued;
 use crate::events::event::EventType;
 use crate::id::{RunId, SessionId};
 use crate::options::{RunOptions, WorkspaceOptions};
+use crate::policy::limits::RunLimits;
 use crate::records::lease::{Lease, Moment};
 use crate::records::queue::{QueueRow, QueueState};
 use crate::records::run::RunStatus;
@@ -165,7 +166,7 @@ async fn try_submit(
         id: run_id.clone(),
         session_id,
         input: options.input.clone(),
-        options: kept(&options),
+        options: kept(&options, &parts.settings.limits),
         workspace,
         at,
         lease: Lease::of_nobody(parts.engine_id.clone(), 1, Moment::now()?, at),
@@ -231,7 +232,7 @@ async fn is_known(core: &Core, asked: &QueueRow, options: &RunOptions) -> Result
 
 /// What is kept of options, but for the metadata, which the run itself adds to.
 fn without_metadata(options: &RunOptions) -> Value {
-    let mut options = kept(options);
+    let mut options = kept(options, &RunLimits::default());
     if let Some(fields) = options.as_object_mut() {
         fields.remove("metadata");
     }
