@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize as _;
 
-use crate::events::event::{Event, EventSource, EventType};
+use crate::events::event::{Event, EventType};
 use crate::id::EventId;
 use crate::policy::usage::Usage;
 use crate::policy::violation::{PolicyViolation, ViolationAction};
@@ -21,57 +21,46 @@ pub(crate) struct Used {
     pub(crate) worked: Duration,
     /// The events of calls and of usage that are counted, as far as they may be sent again.
     pub(crate) counted: HashSet<EventId>,
+    /// The refusals that were told.
+    pub(crate) refusals: u64,
     /// What the run is to end for, if its engine died before it had.
     pub(crate) violation: Option<PolicyViolation>,
 }
 
 impl Used {
     /// What is read for this of a run.
-    pub(crate) const TYPES: [EventType; 9] = [
+    pub(crate) const TYPES: [EventType; 7] = [
         EventType::RUN_STARTED,
         EventType::RUN_INTERRUPTED,
         EventType::QUESTION_ASKED,
         EventType::QUESTION_CONSUMED,
         EventType::QUESTION_WITHDRAWN,
         EventType::QUESTION_PARKED,
-        EventType::TOOL_CALL_STARTED,
-        EventType::TOKEN_USAGE_UPDATED,
         EventType::POLICY_VIOLATION,
     ];
 
-    /// What the events of a run say, in their order. Of work whose engine died the time counts up
-    /// to the last of these events, because nobody knows when it ended.
-    pub(crate) fn of(events: &[Event]) -> Self {
-        let mut used = Self::default();
+    /// What the events of a run say, in their order, and what its events of calls and of usage add
+    /// up to. Where nobody has said how long work went on whose engine died, its time counts up to
+    /// the last of these events.
+    pub(crate) fn of(total: &UsedTotal, events: &[Event]) -> Self {
+        let mut used = Self {
+            tool_calls: total.tool_calls,
+            usage: total.usage,
+            ..Self::default()
+        };
         let mut attempt = Attempt::default();
         let mut last = Timestamp::MIN;
         for event in events {
             let event_type = &event.event_type;
-            if *event_type == EventType::RUN_STARTED {
-                attempt = Attempt::begun(event.timestamp);
-            } else if *event_type == EventType::TOOL_CALL_STARTED {
-                used.tool_calls += 1;
-                used.counted.insert(event.id.clone());
-            } else if *event_type == EventType::TOKEN_USAGE_UPDATED {
-                // What a host reports outside of the run's work is not its adapter's.
-                if event.source == EventSource::Adapter
-                    && let Ok(usage) = Usage::of_data(&event.data)
-                {
-                    used.usage = used.usage.and(usage);
-                    used.counted.insert(event.id.clone());
-                }
-            } else if *event_type == EventType::POLICY_VIOLATION {
+            if *event_type == EventType::POLICY_VIOLATION {
                 let said = PolicyViolation::deserialize(&event.data).ok();
+                let refuses =
+                    |violation: &PolicyViolation| violation.action == ViolationAction::Deny;
+                used.refusals += u64::from(said.as_ref().is_some_and(refuses));
                 let ends =
                     |violation: &PolicyViolation| violation.action == ViolationAction::Cancel;
                 used.violation = used.violation.or(said.filter(ends));
-            } else if *event_type == EventType::QUESTION_ASKED {
-                attempt.asks(event);
-            } else if [EventType::QUESTION_CONSUMED, EventType::QUESTION_WITHDRAWN]
-                .contains(event_type)
-            {
-                attempt.goes_on(event);
-            } else {
+            } else if !attempt.is_moved_by(event) {
                 let told = event.told();
                 let until = match told.recovered {
                     true => last,
@@ -88,6 +77,29 @@ impl Used {
     }
 }
 
+/// What the events of a run add up to that its adapter may write without bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct UsedTotal {
+    /// The calls of tools.
+    pub(crate) tool_calls: u64,
+    /// What its adapter reported; what a host reports outside of the run's work is not of it.
+    pub(crate) usage: Usage,
+    /// The time of the last event of the run that its engine wrote, whatever it says.
+    pub(crate) last_event_at: Option<Timestamp>,
+}
+
+/// How long the work went on whose engine died, by the events of its run, if it was under way until
+/// then.
+pub(crate) fn worked_until(events: &[Event], until: Timestamp) -> Duration {
+    let mut attempt = Attempt::default();
+    for event in events {
+        if event.event_type != EventType::POLICY_VIOLATION && !attempt.is_moved_by(event) {
+            attempt = Attempt::default();
+        }
+    }
+    attempt.worked_until(until)
+}
+
 /// The time of one attempt at a run, by its events.
 #[derive(Default)]
 struct Attempt {
@@ -100,11 +112,23 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn begun(at: Timestamp) -> Self {
-        Self {
-            since: Some(at),
-            ..Self::default()
+    /// Takes what an event means for it; `false`: nothing, or its end.
+    fn is_moved_by(&mut self, event: &Event) -> bool {
+        let event_type = &event.event_type;
+        if *event_type == EventType::RUN_STARTED {
+            *self = Self {
+                since: Some(event.timestamp),
+                ..Self::default()
+            };
+        } else if *event_type == EventType::QUESTION_ASKED {
+            self.asks(event);
+        } else if [EventType::QUESTION_CONSUMED, EventType::QUESTION_WITHDRAWN].contains(event_type)
+        {
+            self.goes_on(event);
+        } else {
+            return false;
         }
+        true
     }
 
     fn asks(&mut self, event: &Event) {
@@ -123,11 +147,13 @@ impl Attempt {
 
     fn stop(&mut self, at: Timestamp) {
         if let Some(since) = self.since.take() {
-            self.worked += Duration::try_from(at.duration_since(since)).unwrap_or_default();
+            let gone = Duration::try_from(at.duration_since(since)).unwrap_or_default();
+            self.worked = self.worked.saturating_add(gone);
         }
     }
 
     fn worked_until(mut self, at: Timestamp) -> Duration {
+        // The clock of people may have been set back since.
         self.stop(at);
         self.worked
     }
@@ -161,29 +187,9 @@ mod tests {
         let none = || json!({});
         let events = [
             event(10, EventType::RUN_STARTED, none()),
-            event(
-                11,
-                EventType::TOOL_CALL_STARTED,
-                json!({ "tool_name": "Bash" }),
-            ),
-            event(
-                12,
-                EventType::TOKEN_USAGE_UPDATED,
-                json!({ "input_tokens": 3 }),
-            ),
             event(13, EventType::POLICY_VIOLATION, json!(denied)),
             event(14, EventType::QUESTION_PARKED, none()),
             event(100, EventType::RUN_STARTED, none()),
-            event(
-                101,
-                EventType::TOKEN_USAGE_UPDATED,
-                json!({ "output_tokens": 4, "cost": 1.5 }),
-            ),
-            event(
-                102,
-                EventType::TOKEN_USAGE_UPDATED,
-                json!("of an earlier version"),
-            ),
             event(103, EventType::POLICY_VIOLATION, json!(cancelled)),
             event(
                 900,
@@ -192,13 +198,21 @@ mod tests {
             ),
             event(1000, EventType::RUN_STARTED, none()),
         ];
-        let used = Used::of(&events);
+        let total = UsedTotal {
+            tool_calls: 1,
+            usage: Usage::tokens(3, 4).cost(1.5),
+            last_event_at: None,
+        };
+        let used = Used::of(&total, &events);
         assert_eq!(used.tool_calls, 1);
         assert_eq!(used.usage, Usage::tokens(3, 4).cost(1.5));
         assert_eq!(used.worked, Duration::from_secs(4 + 3));
         assert_eq!(used.violation, Some(cancelled));
-        assert_eq!(used.counted.len(), 3);
-        assert_eq!(Used::of(&[]), Used::default());
+        assert_eq!(used.refusals, 1);
+        assert_eq!(Used::of(&UsedTotal::default(), &[]), Used::default());
+        let until = |events: &[Event]| worked_until(events, Timestamp::from_second(1009).unwrap());
+        assert_eq!(until(&events), Duration::from_secs(9));
+        assert_eq!(until(&events[..events.len() - 1]), Duration::ZERO);
     }
 
     #[test]
@@ -223,7 +237,7 @@ mod tests {
                 json!({ "worked_ms": 2_500 }),
             ),
         ];
-        let worked = Used::of(&events).worked;
+        let worked = Used::of(&UsedTotal::default(), &events).worked;
         assert_eq!(worked, Duration::from_millis(7_000 + 8_000 + 2_500));
     }
 }

@@ -281,6 +281,7 @@ mod tests {
             own_session: false,
         };
         let kept = document(&KeptOptions {
+            engine_limits: RunLimits::default(),
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
             hot_wait_ms: None,

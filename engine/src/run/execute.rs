@@ -666,9 +666,10 @@ impl RunTask {
             event_types: Used::TYPES.to_vec(),
             ..EventQuery::session(self.session_id.clone()).run(self.run_id.clone())
         };
-        let reader = &self.core.parts.reader;
-        let events = reader.read(move |store| store.events(&query)).await?;
-        Ok(Used::of(&events))
+        let (reader, id) = (&self.core.parts.reader, self.run_id.clone());
+        let read = reader.read(move |store| Ok((store.used_total(&id)?, store.events(&query)?)));
+        let (total, events) = read.await?;
+        Ok(Used::of(&total, &events))
     }
 
     /// The run as its session is to accept it.

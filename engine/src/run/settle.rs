@@ -2,7 +2,9 @@
 //! be resumed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::Value;
 use stillframe_backends::{Backend, ErrorKind, Label, Operation};
@@ -10,9 +12,11 @@ use stillframe_backends::{Backend, ErrorKind, Label, Operation};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::{RunEnded, Why};
+use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::options::WorkspaceOptions;
+use crate::policy::used::{Used, worked_until};
 use crate::process::survivors;
 use crate::records::lease::Lease;
 use crate::records::question::{QuestionRow, QuestionStatus};
@@ -22,6 +26,7 @@ use crate::records::restore_document::RestoreRow;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
+use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::owner;
@@ -149,6 +154,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         left => left?,
     };
     let (reason, failure) = reason_and_failure(why, &survivors);
+    let seen_at = found.lease.as_ref().map(|lease| lease.heartbeat_at);
     let right = match found.lease {
         Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
         None => None,
@@ -168,7 +174,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         problems: Vec::new(),
     };
     let rollback = found.rollback.and_then(|row| row.outcome);
-    let said = said(core, &run.id, event, reason).await?;
+    let said = said(core, &run, (event, seen_at), reason).await?;
     let end = End {
         from: Some(run.status),
         right,
@@ -277,13 +283,14 @@ fn changed(run: &RunRow, closing: Option<&Closing>) -> Option<Changed> {
     })
 }
 
-/// What the event says that tells of it.
+/// What the event says that tells of it. `seen_at`: when its engine was last known to be at work.
 async fn said(
     core: &Core,
-    run_id: &RunId,
-    event: RunEvent,
+    run: &RunRow,
+    (event, seen_at): (RunEvent, Option<Timestamp>),
     reason: String,
 ) -> Result<RunEnded, Error> {
+    let run_id = &run.id;
     let questions = match event {
         RunEvent::Parked => {
             let asked = run_id.clone();
@@ -294,12 +301,30 @@ async fn said(
         }
         _ => None,
     };
+    let worked_ms = match event {
+        RunEvent::Parked | RunEvent::Interrupted => Some(worked(core, run, seen_at).await?),
+        _ => None,
+    };
     Ok(RunEnded {
         why: Some(Why::Settled { reason }),
         questions,
+        worked_ms: worked_ms.map(milliseconds),
         recovered: true,
         ..RunEnded::default()
     })
+}
+
+/// How long a run was worked on, up to the last that is known of its engine.
+async fn worked(core: &Core, run: &RunRow, seen_at: Option<Timestamp>) -> Result<Duration, Error> {
+    let query = EventQuery {
+        event_types: Used::TYPES.to_vec(),
+        ..EventQuery::session(run.session_id.clone()).run(run.id.clone())
+    };
+    let (reader, id) = (&core.parts.reader, run.id.clone());
+    let read = reader.read(move |store| Ok((store.used_total(&id)?, store.events(&query)?)));
+    let (total, events) = read.await?;
+    let until = total.last_event_at.max(seen_at);
+    Ok(until.map_or(Duration::ZERO, |until| worked_until(&events, until)))
 }
 
 /// Captures what a stranded run left, and compares it with what was there before.

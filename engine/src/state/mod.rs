@@ -33,6 +33,7 @@ use crate::events::event::Event;
 use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
+use crate::policy::used::UsedTotal;
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
@@ -176,6 +177,9 @@ pub(crate) trait StateStore: Send {
 
     /// What a run amounts to; `None`: unknown.
     fn run_totals(&self, run_id: &RunId) -> Result<Option<RunTotals>, StateError>;
+
+    /// What the events of a run add up to for its limits.
+    fn used_total(&self, run_id: &RunId) -> Result<UsedTotal, StateError>;
 
     /// The agents that worked in a run, in the order in which they began.
     fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, StateError>;

@@ -37,6 +37,7 @@ use crate::events::event::Event;
 use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, QuestionId, RunId, SessionId};
+use crate::policy::used::UsedTotal;
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
@@ -78,7 +79,7 @@ use reviews::{SELECT_REVIEW, read_review};
 use run_state::{
     SELECT_STATE_TRANSITION, SELECT_STATE_VALUE, read_state_transition, read_state_value,
 };
-use run_totals::{SELECT_TOTALS, read_totals};
+use run_totals::{SELECT_TOTALS, SELECT_USED, read_totals, read_used};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_DETAILS, SELECT_SESSION, read_details, read_session, select_sessions};
 use snapshots::{
@@ -475,6 +476,11 @@ impl StateStore for SqliteStore {
 
     fn run_totals(&self, run_id: &RunId) -> Result<Option<RunTotals>, StateError> {
         self.one(SELECT_TOTALS, params![run_id.as_str()], read_totals)
+    }
+
+    fn used_total(&self, run_id: &RunId) -> Result<UsedTotal, StateError> {
+        let found = self.one(SELECT_USED, params![run_id.as_str()], read_used)?;
+        Ok(found.unwrap_or_default())
     }
 
     fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, StateError> {

@@ -133,7 +133,8 @@ impl RunContext {
         emit::one(self.emit_batch(vec![draft]).await)
     }
 
-    /// Appends several events, in this order, all or none.
+    /// Appends several events, in this order, all or none; but where the call of a tool among them
+    /// is not allowed, the reports of usage are written and count, and nothing else is.
     pub async fn emit_batch(&self, drafts: Vec<EventDraft>) -> Result<Vec<Event>, Error> {
         self.emit_watched(drafts).await
     }

@@ -1,5 +1,7 @@
 //! What watches over a run: its limits, and the policy of the host.
 
+use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -29,6 +31,9 @@ use crate::step::step_log::Approval;
 
 /// How long a policy may take to answer. Everything that it is asked about waits for it.
 const POLICY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How many refusals of one run are told as events.
+const MAX_REFUSALS: u64 = 100;
 
 /// What watches over one run. Cheap to clone.
 #[derive(Clone)]
@@ -122,13 +127,30 @@ impl Oversight {
         }
     }
 
-    /// Whether an event of this id was counted before, so that it is sent again.
-    fn is_counted(&self, draft: &EventDraft) -> bool {
-        let used = self.used();
-        draft
-            .id
-            .as_ref()
-            .is_some_and(|id| used.counted.contains(id))
+    /// Whether an event of this id was counted before in this process.
+    fn is_counted(&self, id: &EventId) -> bool {
+        self.used().counted.contains(id)
+    }
+
+    /// What the log is told of a violation; `None`: nothing. An adapter that asks again and again for
+    /// what is refused each time does not fill it.
+    pub(crate) fn tell(&self, violation: &PolicyViolation) -> Option<PolicyViolation> {
+        if violation.action != ViolationAction::Deny {
+            return Some(violation.clone());
+        }
+        let mut used = self.used();
+        used.refusals = used.refusals.saturating_add(1);
+        match used.refusals.cmp(&MAX_REFUSALS) {
+            Ordering::Less => Some(violation.clone()),
+            Ordering::Equal => Some(PolicyViolation {
+                message: format!(
+                    "{}; this is refusal {MAX_REFUSALS} of the run, and no further one is told",
+                    violation.message
+                ),
+                ..violation.clone()
+            }),
+            Ordering::Greater => None,
+        }
     }
 
     /// Counts what was reported; answers with the total.
@@ -320,50 +342,96 @@ impl RunContext {
         if oversight.is_idle() {
             return self.steps.emit(self.step_id.as_ref(), drafts).await;
         }
-        let (mut calls, mut sent) = (Vec::new(), Vec::new());
-        let mut reported: Option<Usage> = None;
-        for draft in drafts.iter().filter(|draft| !oversight.is_counted(draft)) {
-            if draft.event_type == EventType::TOOL_CALL_STARTED {
-                let told = ToldOfCall::deserialize(&draft.data).unwrap_or_default();
-                let call = self.admit_call(&told.tool_name, told.input, draft.data.clone());
-                calls.push(call.await?);
-            } else if draft.event_type == EventType::TOKEN_USAGE_UPDATED {
-                // What is no report is refused where it is to be written.
-                let usage = Usage::of_data(&draft.data).unwrap_or_default();
-                reported = Some(reported.unwrap_or_default().and(usage));
-            } else {
+        let (mut calls, mut reports) = (Vec::new(), Vec::new());
+        let mut sent = HashSet::new();
+        let mut refusal = None;
+        for draft in &drafts {
+            let is_call = draft.event_type == EventType::TOOL_CALL_STARTED;
+            let is_report = draft.event_type == EventType::TOKEN_USAGE_UPDATED;
+            if !(is_call || is_report) || self.is_sent_again(draft, &mut sent).await? {
                 continue;
             }
-            sent.extend(draft.id.clone());
+            if is_report {
+                reports.push(draft.clone());
+            } else if refusal.is_none() {
+                let told = ToldOfCall::deserialize(&draft.data).unwrap_or_default();
+                let call = self.admit_call(&told.tool_name, told.input, draft.data.clone());
+                match call.await {
+                    Ok(call) => calls.push(call),
+                    Err(e) => refusal = Some(e),
+                }
+            }
         }
-        if calls.is_empty() && reported.is_none() {
-            return self.steps.emit(self.step_id.as_ref(), drafts).await;
+        let drafts = match refusal {
+            // What was used was used, and nothing else of it is written.
+            Some(_) => {
+                sent = reports
+                    .iter()
+                    .filter_map(|draft| draft.id.clone())
+                    .collect();
+                reports.clone()
+            }
+            None => drafts,
+        };
+        if calls.is_empty() && reports.is_empty() {
+            return match refusal {
+                Some(refusal) => Err(refusal),
+                None => self.steps.emit(self.step_id.as_ref(), drafts).await,
+            };
         }
+        // What is no report is refused where it is to be written.
+        let usage = reports
+            .iter()
+            .map(|draft| Usage::of_data(&draft.data).unwrap_or_default())
+            .reduce(Usage::and);
         let (steps, step_id) = (self.steps.clone(), self.step_id.clone());
-        let counted = reported.unwrap_or_default();
+        let is_refused = refusal.is_some();
         let written = self.steps.to_the_end(async move {
-            let events = steps.emit(step_id.as_ref(), drafts).await?;
-            calls.into_iter().for_each(Reserved::keep);
-            Ok((events, steps.oversight().add(counted, sent)))
+            let events = match drafts.is_empty() {
+                true => Vec::new(),
+                false => steps.emit(step_id.as_ref(), drafts).await?,
+            };
+            if !is_refused {
+                calls.into_iter().for_each(Reserved::keep);
+            }
+            let total = steps.oversight().add(usage.unwrap_or_default(), sent);
+            // Here, so that what counts is judged though nobody waits for it.
+            let mut refused = None;
+            if usage.is_some() {
+                for violation in steps.oversight().limits().of_usage(&total) {
+                    let error = steps.put_violation(violation).await;
+                    refused.get_or_insert(error);
+                }
+            }
+            Ok((events, refused))
         });
-        let (events, total) = written.await?;
-        if let Some(reported) = reported {
-            self.judge_usage(reported, &total).await?;
+        let (events, refused) = match written.await {
+            Ok(written) => written,
+            Err(e) => return Err(refusal.unwrap_or(e)),
+        };
+        if let Some(refused) = refusal.or(refused) {
+            return Err(refused);
+        }
+        if let Some(usage) = usage {
+            self.permit(PolicySubject::Usage(usage)).await?;
         }
         Ok(events)
     }
 
-    /// Refuses further use, where what was reported is too much.
-    async fn judge_usage(&self, reported: Usage, total: &Usage) -> Result<(), Error> {
-        let mut refusal = None;
-        for violation in self.steps.oversight().limits().of_usage(total) {
-            let error = self.steps.violate(violation).await;
-            refusal.get_or_insert(error);
+    /// Whether the same event was sent before, so that it counts already: in this batch, in this
+    /// process, or before it.
+    async fn is_sent_again(
+        &self,
+        draft: &EventDraft,
+        sent: &mut HashSet<EventId>,
+    ) -> Result<bool, Error> {
+        let Some(id) = &draft.id else {
+            return Ok(false);
+        };
+        if self.steps.oversight().is_counted(id) || self.steps.has_event(id).await? {
+            return Ok(true);
         }
-        match refusal {
-            Some(refusal) => Err(refusal),
-            None => self.permit(PolicySubject::Usage(reported)).await,
-        }
+        Ok(!sent.insert(id.clone()))
     }
 }
 

@@ -847,6 +847,8 @@ async fn waiting_for_a_person_is_no_work() {
         };
         let running = tokio::spawn(async move { session.execute_run(run, agent).await.unwrap() });
         let question = open(&engine).await;
+        // It is in the log a moment before the run waits.
+        tokio::time::sleep(Duration::from_millis(300)).await;
         after(100).await;
         // What is to end for its time would, before it is answered.
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -928,6 +930,50 @@ async fn a_report_that_is_sent_again_counts_once_and_one_that_is_none_is_refused
     assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
 }
 
+#[tokio::test]
+async fn a_batch_with_a_refused_call_tells_what_was_used_and_a_call_in_it_counts_once() {
+    let host = Host::new();
+    let (engine, session) = host.session().await;
+    let work = Work(|context: RunContext| async move {
+        let report = |usage: Value| EventDraft::new(EventType::TOKEN_USAGE_UPDATED, usage);
+        let call = || told("Bash").id("call-1".parse().unwrap());
+        context.emit_batch(vec![call(), call()]).await?;
+        context.emit_draft(told("Bash")).await?;
+        let said = EventDraft::new(EventType::MESSAGE_SENT, json!({ "text": "x" }));
+        let batch = vec![
+            said,
+            told("Bash"),
+            report(json!({ "input_tokens": 7, "cost": 0.5 })),
+        ];
+        let refused = context.emit_batch(batch).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PolicyViolation);
+        let over = context.report_usage(Usage::tokens(4, 0)).await.unwrap_err();
+        assert!(over.to_string().contains("11 tokens"), "{over}");
+        Ok(AdapterOutput::empty())
+    });
+    let limits = RunLimits::default().max_tokens(10).max_tool_calls(2);
+    let run = RunOptions::new("report").limits(limits);
+    completed(&session.execute_run(run, work).await.unwrap());
+    let events = all(&engine, &session).await;
+    let count = |of: EventType| events.iter().filter(|e| e.event_type == of).count();
+    assert_eq!(count(EventType::TOOL_CALL_STARTED), 2);
+    assert_eq!(count(EventType::MESSAGE_SENT), 0);
+    assert_eq!(count(EventType::TOKEN_USAGE_UPDATED), 2);
+}
+
+#[tokio::test]
+async fn refusals_without_end_are_not_told_without_end() {
+    let (host, notes) = (Host::new(), Notes::default());
+    let (engine, session) = host.session().await;
+    let run = RunOptions::new("use").limits(RunLimits::default().max_tool_calls(0));
+    completed(&session.execute_run(run, uses(&notes, 120)).await.unwrap());
+    assert_eq!(notes.all().len(), 120, "each is refused");
+    let told = violations(&engine).await;
+    assert_eq!(told.len(), 100);
+    let last = &told[99].message;
+    assert!(last.ends_with("no further one is told"), "{last}");
+}
+
 #[test]
 fn what_was_used_counts_on_when_the_run_is_gone_on_with() {
     let (host, notes) = (Host::new(), Notes::default());
@@ -940,7 +986,9 @@ fn what_was_used_counts_on_when_the_run_is_gone_on_with() {
             context
                 .call_tool(ToolOptions::new("Read"), async { Ok(()) })
                 .await?;
-            context.emit_draft(told("Bash")).await?;
+            context
+                .emit_draft(told("Bash").id("call-1".parse().unwrap()))
+                .await?;
             context.report_usage(Usage::tokens(20, 10)).await?;
             std::future::pending().await
         });
@@ -953,11 +1001,19 @@ fn what_was_used_counts_on_when_the_run_is_gone_on_with() {
     });
     on_a_runtime(async {
         let (engine, session) = host.session().await;
-        let outcome = session
-            .execute_run(options(), uses(&notes, 2))
-            .await
-            .unwrap();
-        completed(&outcome);
+        let rest = uses(&notes, 2);
+        let rest = Arc::new(rest);
+        let work = Work(move |context: RunContext| {
+            let rest = Arc::clone(&rest);
+            async move {
+                // It is sent again, and counts already.
+                context
+                    .emit_draft(told("Bash").id("call-1".parse().unwrap()))
+                    .await?;
+                rest.run(context).await
+            }
+        });
+        completed(&session.execute_run(options(), work).await.unwrap());
         let kinds: Vec<_> = violations(&engine).await.iter().map(|v| v.kind).collect();
         // 45 of 40 tokens, then a fourth call of three, then 60 tokens.
         let (tokens, calls) = (ViolationKind::MaxTokens, ViolationKind::MaxToolCalls);

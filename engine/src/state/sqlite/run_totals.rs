@@ -3,8 +3,10 @@
 use rusqlite::{Connection, Row, params};
 
 use super::agents::add_agent_tokens;
-use super::values::count;
+use super::values::{count, time};
 use crate::id::RunId;
+use crate::policy::usage::Usage;
+use crate::policy::used::UsedTotal;
 use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
@@ -52,5 +54,35 @@ pub(super) fn read_totals(row: &Row<'_>) -> Result<RunTotals, StateError> {
         tool_calls: number(3)?,
         iterations: number(4)?,
         agents: number(5)?,
+    })
+}
+
+/// The sums are made here, however many events there are. A row of a version without sources is an
+/// adapter's: only they could write it.
+pub(super) const SELECT_USED: &str = concat!(
+    "SELECT max(id), count(CASE type WHEN 'tool_call_started' THEN 1 END),
+         total(CASE WHEN is_usage THEN max(0, coalesce(data ->> '$.input_tokens', 0)) END),
+         total(CASE WHEN is_usage THEN max(0, coalesce(data ->> '$.output_tokens', 0)) END),
+         sum(CASE WHEN is_usage THEN max(0, data ->> '$.cost') END),
+         max(CASE WHEN source IS NOT 'host' THEN timestamp END), max(damaged) AS damaged
+       FROM (SELECT id, type, data, timestamp, source,
+                 type = 'token_usage_updated' AND coalesce(source, 'adapter') = 'adapter'
+                     AS is_usage, ",
+    damaged!(events),
+    " FROM events WHERE run_id = ?1)"
+);
+
+pub(super) fn read_used(row: &Row<'_>) -> Result<UsedTotal, StateError> {
+    // A sum of numbers that SQLite has is never negative here, and stays at the most there is.
+    let tokens = |at: usize| row.get::<_, f64>(at).map(|sum| sum as u64);
+    let last: Option<i64> = row.get(5)?;
+    Ok(UsedTotal {
+        tool_calls: row.get::<_, i64>(1)?.unsigned_abs(),
+        usage: Usage {
+            input_tokens: tokens(2)?,
+            output_tokens: tokens(3)?,
+            cost: row.get(4)?,
+        },
+        last_event_at: last.map(time).transpose()?,
     })
 }

@@ -8,6 +8,7 @@ use stillframe_backends::ErrorKind;
 use super::StepLog;
 use crate::error::Error;
 use crate::events::event::EventType;
+use crate::id::EventId;
 use crate::policy::violation::{PolicyViolation, ViolationAction};
 use crate::records::step::{self, Asked, PhaseKey, StepEvent, StepRow, StepStatus};
 use crate::step::options::StepOptions;
@@ -29,18 +30,37 @@ impl StepLog {
     /// error that it is.
     pub(crate) async fn violate(&self, violation: PolicyViolation) -> Error {
         let (log, noted) = (self.clone(), violation.clone());
-        let told = self.to_the_end(async move {
-            let told = log.tell_of(&noted).await;
-            if noted.action == ViolationAction::Cancel {
-                log.oversight().end_for(noted);
+        let told = self.to_the_end(async move { Ok(log.put_violation(noted).await) });
+        match told.await {
+            Ok(refusal) => refusal,
+            Err(e) => {
+                // The refusal is the one to tell.
+                tracing::warn!(run = %self.run_id(), error = %e.chain(), "a violation is not on record");
+                Error::new(ErrorKind::PolicyViolation, violation)
             }
-            told
-        });
-        if let Err(e) = told.await {
-            // The refusal is the one to tell.
+        }
+    }
+
+    /// As [`StepLog::violate`], in what is done to its end.
+    pub(crate) async fn put_violation(&self, violation: PolicyViolation) -> Error {
+        let told = match self.oversight().tell(&violation) {
+            Some(told) => self.tell_of(&told).await,
+            None => Ok(()),
+        };
+        if violation.action == ViolationAction::Cancel {
+            self.oversight().end_for(violation.clone());
+        }
+        if let Err(e) = told {
             tracing::warn!(run = %self.run_id(), error = %e.chain(), "a violation is not on record");
         }
         Error::new(ErrorKind::PolicyViolation, violation)
+    }
+
+    /// Whether an event of this id is in the log.
+    pub(crate) async fn has_event(&self, id: &EventId) -> Result<bool, Error> {
+        let (id, reader) = (id.clone(), &self.inner.core.parts.reader);
+        let found = reader.read(move |store| store.event(&id)).await?;
+        Ok(found.is_some())
     }
 
     /// Whether a step that is asked for has anything to do.
