@@ -1,0 +1,52 @@
+//! Why work did not get to a remote, as a kind that a host acts on.
+
+use std::fmt;
+
+/// Why work did not get to a remote. The later ones are the more severe: where several repositories
+/// failed, the greatest kind is that of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// A name that was not resolved, TLS, a timeout, a line that was cut, an error of the server.
+    /// Another try may succeed.
+    NetworkBlip,
+    /// The remote's branch has commits that this side does not know, or another history.
+    RemoteDivergent,
+    /// A branch is above or below the name of this one.
+    RefConflict,
+    /// A hook, a protection or a limit of the server refused it.
+    RemotePolicyRejected,
+    /// The credentials were refused, or there were none.
+    AuthDenied,
+    /// It is over a limit of the host's. Nothing was sent.
+    TooLarge,
+    /// A secret was found in it. Nothing was sent.
+    SecretFound,
+    /// This machine failed: git, its store or the disk.
+    LocalGit,
+    /// Anything else.
+    Unknown,
+}
+
+impl FailureKind {
+    /// The name that JSON documents use, such as `AuthDenied`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NetworkBlip => "NetworkBlip",
+            Self::RemoteDivergent => "RemoteDivergent",
+            Self::RefConflict => "RefConflict",
+            Self::RemotePolicyRejected => "RemotePolicyRejected",
+            Self::AuthDenied => "AuthDenied",
+            Self::TooLarge => "TooLarge",
+            Self::SecretFound => "SecretFound",
+            Self::LocalGit => "LocalGit",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
