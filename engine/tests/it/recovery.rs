@@ -201,12 +201,14 @@ fn what_an_engine_did_about_dead_ones_is_told_as_data_and_a_second_one_finds_not
 #[test]
 fn what_a_dead_engine_left_at_work_is_named_and_no_run_begins_beside_it() {
     let host = Host::impatient();
+    // Survivors are known by the id of their run, and the tests of another checkout may be at work.
+    let run_id = format!("stranded-{}", std::process::id());
     let (sender, mut pieces) = tokio::sync::mpsc::channel(8);
     let mut left = 0;
     die_in_the_middle_of(async {
         let (engine, session) = host.session().await;
         let options = RunOptions::new("x").workspace(host.workspace());
-        let options = options.run_id("stranded".parse().unwrap());
+        let options = options.run_id(run_id.parse().unwrap());
         // Out of the group, which the death of the runtime ends.
         let script = "setsid sh -c 'echo $$; exec sleep 300' & wait";
         let command = CommandAdapter::new("sh").args(["-c", script]);
@@ -228,8 +230,8 @@ fn what_a_dead_engine_left_at_work_is_named_and_no_run_begins_beside_it() {
             .map(|s| (s.process, s.name.as_str()))
             .collect();
         assert_eq!(named, [(left, "sleep")]);
-        assert_eq!(survivors[0].run_id.as_str(), "stranded");
-        let run = engine.find_run("stranded").await.unwrap();
+        assert_eq!(survivors[0].run_id.as_str(), run_id);
+        let run = engine.find_run(&run_id).await.unwrap();
         let process = format!("process {left} (sleep)");
         let error = run.error.unwrap();
         assert!(error.message.contains(&process), "{error:?}");
@@ -246,7 +248,7 @@ fn what_a_dead_engine_left_at_work_is_named_and_no_run_begins_beside_it() {
         let refused = begin(&session).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Busy);
         assert!(refused.to_string().contains(&process), "{refused}");
-        assert!(refused.to_string().contains("stranded"), "{refused}");
+        assert!(refused.to_string().contains(&run_id), "{refused}");
 
         let process = rustix::process::Pid::from_raw(left).unwrap();
         let ended = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
