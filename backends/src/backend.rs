@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::borrow_mode::BorrowMode;
+use crate::checkpoint::Checkpoints;
 use crate::commit::CommitError;
 use crate::diff::{Diff, DiffOptions};
 use crate::diff_error::DiffError;
@@ -52,6 +53,11 @@ pub trait Backend: Send + Sync {
 
     /// What it can do with the user's repository. Default: there is none.
     fn repository(&self) -> Option<&dyn Repository> {
+        None
+    }
+
+    /// How it makes checkpoints of tasks. Default: it cannot.
+    fn checkpoints(&self) -> Option<&dyn Checkpoints> {
         None
     }
 

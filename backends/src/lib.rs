@@ -63,6 +63,7 @@ mod caches;
 #[cfg(test)]
 mod capture_faults;
 mod capture_rules;
+mod checkpoint;
 mod commit;
 mod content_hash;
 mod description;
@@ -207,6 +208,11 @@ pub use retain::RetainContent;
 
 pub use purge::{
     FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget, Purging,
+};
+
+pub use checkpoint::{
+    CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome, CheckpointRequest,
+    Checkpoints, KeptCheckpoint,
 };
 
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
+use crate::checkpoint::{
+    CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint,
+};
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
@@ -19,6 +22,7 @@ use crate::error::ErrorKind;
 use crate::error::chain;
 use crate::git::ObjectId;
 use crate::git::capture::{self, Published, Source};
+use crate::git::checkpoint;
 use crate::git::commit;
 use crate::git::compare::WithNew;
 use crate::git::heal;
@@ -45,6 +49,7 @@ use crate::hard_links;
 use crate::holdings::{Holdings, Listing};
 use crate::operation::Operation;
 use crate::path::RelPath;
+use crate::problem::Problem;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Purging, Wanted,
 };
@@ -731,6 +736,10 @@ impl Backend for GitBackend {
         Some(self)
     }
 
+    fn checkpoints(&self) -> Option<&dyn Checkpoints> {
+        Some(self)
+    }
+
     fn snapshot(
         &self,
         op: &Operation,
@@ -1106,6 +1115,57 @@ impl Repository for GitBackend {
         commit: &str,
     ) -> Result<CommitInfo, CommitError> {
         commit::info(op, workspace, commit)
+    }
+}
+
+impl Checkpoints for GitBackend {
+    fn make_checkpoint(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        snapshot: &SnapshotId,
+        request: &CheckpointRequest,
+    ) -> Result<CheckpointOutcome, CheckpointError> {
+        let store = existing_store(workspace)?;
+        let record = store.record(op, snapshot)?;
+        checkpoint::make(op, workspace, &store, &record, request, &environment)
+    }
+
+    fn kept_checkpoints(
+        &self,
+        _: &Operation,
+        workspace: &Workspace,
+        task: &str,
+    ) -> Result<Vec<KeptCheckpoint>, CheckpointError> {
+        let Some(store) = store_of(workspace)? else {
+            return Ok(Vec::new());
+        };
+        let kept = store.checkpoints(Some(task))?;
+        Ok(kept.into_iter().map(KeptCheckpoint::from).collect())
+    }
+
+    fn verify_checkpoints(
+        &self,
+        op: &Operation,
+        workspace: &LockedWorkspace,
+    ) -> Result<Vec<Problem>, CheckpointError> {
+        match store_of(workspace)? {
+            Some(store) => Ok(store.verify_checkpoints(op)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn forget_checkpoints(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        task: &str,
+        numbers: &[u64],
+    ) -> Result<(), CheckpointError> {
+        match store_of(workspace)? {
+            Some(store) => Ok(store.forget_checkpoints(op, task, numbers)?),
+            None => Ok(()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod apply;
 mod attribute_values;
 mod contents;
 mod conversion;
+mod decision;
 mod edits;
 mod index;
 mod info;
@@ -14,6 +15,7 @@ mod message;
 mod new_tree;
 mod objects;
 mod prepare;
+mod saving;
 mod settle;
 mod sound;
 mod staged;
@@ -32,11 +34,15 @@ use crate::store_error::StoreError;
 use crate::workspace::Workspace;
 
 pub(super) use self::apply::{Aim, apply};
+pub(super) use self::decision::Environment;
 pub(super) use self::info::info;
+pub(super) use self::message::check_signature;
 pub(super) use self::prepare::prepare;
+pub(super) use self::saving::Saving;
+pub(super) use self::sound::commit_text;
 
 /// The repository that `workspace` lies in.
-fn repository_of(workspace: &Workspace) -> Result<Box<UserRepository>, CommitError> {
+pub(super) fn repository_of(workspace: &Workspace) -> Result<Box<UserRepository>, CommitError> {
     let path = workspace.disk_path().display();
     match repository::probe(workspace.disk_path())? {
         Probe::Found(repository) => Ok(repository),

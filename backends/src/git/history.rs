@@ -15,7 +15,7 @@ use std::path::Path;
 
 use self::brought::{Brought, Limits};
 use self::list::{Bundle, KeptCommit};
-use self::unreached::{Commit, Past, Reach, Unreached, unreached};
+use self::unreached::{Past, Reach, Unreached, unreached};
 use crate::borrow_mode::BorrowMode;
 use crate::caches;
 use crate::contents::ContentError;
@@ -33,6 +33,7 @@ use crate::store_error::StoreError;
 
 pub(super) use self::given_back::{Giving, Lacking, give_back};
 pub(super) use self::list::List;
+pub(super) use self::unreached::Commit;
 
 /// The parents of a commit, read from its bytes; none if it is not a commit.
 pub(super) fn parents_of(id: ObjectId, commit: &[u8]) -> Vec<ObjectId> {

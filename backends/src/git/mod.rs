@@ -3,6 +3,7 @@
 
 mod backend;
 pub(crate) mod capture;
+mod checkpoint;
 mod commit;
 mod compare;
 #[cfg(any(test, feature = "fuzzing"))]

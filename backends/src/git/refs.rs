@@ -1,6 +1,7 @@
-//! The refs of the store: one for each snapshot and guard.
+//! The refs of the store: one for each snapshot, guard and checkpoint.
 //!
-//! `refs/snapshots/<session>/<run>/<seq>` and `refs/guards/<session>/<run>/<seq>`. We read and
+//! `refs/snapshots/<session>/<run>/<seq>`, `refs/guards/<session>/<run>/<seq>` and
+//! `refs/checkpoints/<task>/<seq>`. We read and
 //! write the files ourselves: if libgit2 is killed while it writes a ref, it leaves a lock that
 //! somebody has to remove. git can read our refs, and refs that a user has packed with git are read
 //! here.
@@ -66,6 +67,20 @@ pub(crate) struct SnapshotRef {
     /// What it names.
     pub(crate) commit: ObjectId,
 }
+
+/// A ref of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointRef {
+    /// The full name.
+    pub(crate) name: String,
+    /// The last part of it: which of its task's it is.
+    pub(crate) number: u64,
+    /// What it names.
+    pub(crate) commit: ObjectId,
+}
+
+/// Where the refs of checkpoints are.
+const CHECKPOINTS: &str = "refs/checkpoints";
 
 /// A ref of a snapshot that names nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -294,6 +309,67 @@ impl Refs {
         let path = self.git_dir.join(directory);
         let source = io::Error::other("others take every number first");
         Err(PathError::at("make a ref in", path)(source).into())
+    }
+
+    /// Makes the ref of a task's checkpoint, durably; `false`: there is one of that number. `staged`
+    /// is what it consists of, and was synced.
+    pub(crate) fn create_checkpoint(
+        &self,
+        op: &Operation,
+        name: &str,
+        mut staged: StagedFile,
+    ) -> Result<bool, StoreError> {
+        let path = self.git_dir.join(name);
+        let (directory, _) = name.rsplit_once('/').expect("it has several parts");
+        for _ in 0..MAX_TRIES {
+            make_private(op, parent(&path))?;
+            match staged.rename_to_new(&path) {
+                Ok(()) => {
+                    self.make_durable(op, directory, &path)?;
+                    return Ok(true);
+                }
+                Err((e, _)) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+                // Another process removed the directory when it was empty.
+                Err((e, file)) if e.kind() == io::ErrorKind::NotFound => staged = file,
+                Err((e, _)) => return Err(PathError::at("make the ref", path)(e).into()),
+            }
+        }
+        let source = io::Error::other("its directory goes again and again");
+        Err(PathError::at("make the ref", path)(source).into())
+    }
+
+    /// The checkpoints of `task`, or of every task, by name and number.
+    pub(crate) fn checkpoints(&self, task: Option<&str>) -> Result<Vec<CheckpointRef>, StoreError> {
+        let directory = match task {
+            Some(task) => format!("{CHECKPOINTS}/{}", component(task)),
+            None => CHECKPOINTS.to_owned(),
+        };
+        let mut names: Vec<String> = self.packed()?.refs.into_keys().collect();
+        names.extend(self.loose_names(&directory)?);
+        names.sort_unstable();
+        names.dedup();
+        let mut found = Vec::new();
+        for name in names {
+            let is_below = name
+                .strip_prefix(&*directory)
+                .is_some_and(|r| r.starts_with('/'));
+            let Some(number) = checkpoint_number(&name).filter(|_| is_below) else {
+                continue;
+            };
+            let commit = match self.read(&name)? {
+                Some(commit) => Some(commit),
+                None => self.packed()?.refs.get(&name).copied(),
+            };
+            found.extend(commit.map(|commit| CheckpointRef {
+                name,
+                number,
+                commit,
+            }));
+        }
+        found.sort_by(|a, b| {
+            (parent(Path::new(&a.name)), a.number).cmp(&(parent(Path::new(&b.name)), b.number))
+        });
+        Ok(found)
     }
 
     /// Removes refs, durably. One that is not there is fine.
@@ -554,7 +630,22 @@ fn seq_of(name: &str) -> Option<u64> {
         .filter(|_| is_plain && parts.next().is_none())
 }
 
-/// A session's or run's id as part of a ref's name: two ids never give one name, and git takes all
+/// The name of the ref of a task's checkpoint.
+pub(crate) fn checkpoint_name(task: &str, number: u64) -> String {
+    format!("{CHECKPOINTS}/{}/{number}", component(task))
+}
+
+/// The number at the end of a checkpoint's ref; `None` for any other ref.
+fn checkpoint_number(name: &str) -> Option<u64> {
+    let (_, number) = name
+        .strip_prefix(CHECKPOINTS)?
+        .strip_prefix('/')?
+        .split_once('/')?;
+    let is_plain = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
+    number.parse().ok().filter(|_| is_plain)
+}
+
+/// A session's, run's or task's id as part of a ref's name: two ids never give one name, and git takes all
 /// of them (`git check-ref-format`).
 ///
 /// What git would refuse is written as `%` and two digits; an id for which that gets too long as

@@ -19,6 +19,7 @@
 
 mod blobs;
 mod borrow;
+mod checkpoints;
 mod collect;
 mod complete;
 mod merge;

@@ -32,7 +32,7 @@ use crate::workspace::LockedWorkspace;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::EntryStat;
 
-use super::prepare::Environment;
+use super::decision::Environment;
 
 /// How often a ref or an index that moves under our hands is looked at again.
 const MAX_TRIES: u32 = 8;

@@ -35,6 +35,13 @@ impl BlobSource {
     }
 }
 
+/// What git would store for a file.
+pub(super) enum Converted {
+    Blob(ObjectId, BlobSource),
+    /// A filter or an encoding applies to it: this one.
+    TakesAProgram(String),
+}
+
 /// Where contents come from.
 #[derive(Clone, Copy)]
 pub(super) struct Contents<'a> {
@@ -53,16 +60,13 @@ impl Contents<'_> {
         raw: ObjectId,
         attributes: &AttributeValues,
         index_id: Option<ObjectId>,
-    ) -> Result<(ObjectId, BlobSource), CommitError> {
+    ) -> Result<Converted, CommitError> {
         let mut conversion = Conversion::of(attributes, self.settings);
-        if let Some(what) = &conversion.unsupported {
-            return Err(CommitError::Unsupported(format!(
-                "{path} was changed and {what} applies to it, which takes a program to run: \"git add\" it \
-                 first"
-            )));
+        if let Some(what) = conversion.unsupported {
+            return Ok(Converted::TakesAProgram(what));
         }
         if conversion.is_nothing() {
-            return Ok((raw, BlobSource::raw(raw)));
+            return Ok(Converted::Blob(raw, BlobSource::raw(raw)));
         }
         let bytes = self.bytes(&raw)?;
         let mut has_crlf = false;
@@ -71,7 +75,7 @@ impl Contents<'_> {
             Ok::<_, CommitError>(has_crlf)
         })?;
         if converted.as_ref() == &bytes[..] {
-            return Ok((raw, BlobSource::raw(raw)));
+            return Ok(Converted::Blob(raw, BlobSource::raw(raw)));
         }
         let id = ObjectId::of(ObjectKind::Blob, &converted)
             .map_err(|e| CommitError::Unsupported(format!("{path}: {e}")))?;
@@ -83,7 +87,7 @@ impl Contents<'_> {
             raw,
             conversion: Some(conversion),
         };
-        Ok((id, source))
+        Ok(Converted::Blob(id, source))
     }
 
     /// Whether the index has a text with CRLF for a path: then git leaves the line ends of the file
@@ -125,6 +129,16 @@ impl Contents<'_> {
         Ok(objects.sync()?)
     }
 
+    /// The bytes of a blob that are not those of a file; `None`: they are, and the store has them.
+    pub(super) fn bytes_made(&self, source: &BlobSource) -> Result<Option<Vec<u8>>, CommitError> {
+        let Some(conversion) = &source.conversion else {
+            return Ok(None);
+        };
+        let bytes = self.bytes(&source.raw)?;
+        let converted = conversion.to_git(&bytes, || Ok::<_, CommitError>(false))?;
+        Ok(Some(converted.into_owned()))
+    }
+
     /// The ids of which the repository has no object that can be read, in their order.
     fn lacking<'i>(
         &self,
@@ -146,9 +160,7 @@ impl Contents<'_> {
         source: &BlobSource,
     ) -> Result<(), CommitError> {
         let kind = ObjectKind::Blob;
-        if let Some(conversion) = &source.conversion {
-            let bytes = self.bytes(&source.raw)?;
-            let converted = conversion.to_git(&bytes, || Ok::<_, CommitError>(false))?;
+        if let Some(converted) = self.bytes_made(source)? {
             let size = converted.len() as u64;
             return Ok(objects.write(kind, id, size, &mut |out| out.write_all(&converted))?);
         }

@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::attribute_values::AttributeFinder;
-use super::contents::{BlobSource, Contents};
-use super::conversion::Conversion;
+use super::contents::{BlobSource, Contents, Converted};
 use super::objects::RepositoryTrees;
 use super::staged::Staged;
 use crate::commit::CommitError;
-use crate::coverage::OmissionReason;
+use crate::coverage::{Omission, OmissionReason};
 use crate::git::ObjectId;
 use crate::git::index::within;
 use crate::git::repository::Settings;
@@ -39,6 +38,30 @@ pub(super) struct Sources<'a> {
     pub(super) settings: &'a Settings,
     /// Below the workspace; none: everything.
     pub(super) paths: &'a [RelPath],
+    pub(super) purpose: Purpose,
+    /// Whether all files with attributes are read.
+    pub(super) knows_attributes: bool,
+}
+
+/// What becomes of what code cannot decide as git would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A commit on the user's branch: it has what `git add` would make of everything, or there is
+    /// none.
+    Branch,
+    /// A commit that saves what can be saved: the rest stays as HEAD has it, and is named.
+    Checkpoint,
+}
+
+/// What a commit has as HEAD has it, though it may be otherwise in the workspace.
+#[derive(Debug, Default)]
+pub(in crate::git) struct LeftAsItWas {
+    /// Changed files that take a program to convert, from the top of the work tree.
+    pub(in crate::git) unconverted: BTreeSet<RelPath>,
+    /// The omissions that cover something of HEAD's, by their paths below the workspace.
+    pub(in crate::git) omitted: BTreeMap<RelPath, Omission>,
+    /// Submodules that are not at the commit which is committed, from the top of the work tree.
+    pub(in crate::git) submodules: BTreeSet<RelPath>,
 }
 
 /// The walk over both trees.
@@ -49,6 +72,7 @@ pub(super) struct Walk<'a, 'f> {
     pub(super) edits: Edits,
     /// The blobs that the edits name, and what they are made of.
     pub(super) blobs: BTreeMap<ObjectId, BlobSource>,
+    pub(super) left: LeftAsItWas,
     /// The repositories within the workspace, with the commits of their HEADs.
     nested: BTreeMap<RelPath, Option<ObjectId>>,
     waiting: Vec<Pair>,
@@ -79,6 +103,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             attributes,
             edits: Edits::new(),
             blobs: BTreeMap::new(),
+            left: LeftAsItWas::default(),
             waiting: Vec::new(),
         }
     }
@@ -126,7 +151,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         head: Option<ObjectId>,
         stored: ObjectId,
     ) -> Result<(), CommitError> {
-        let Some(head) = head.filter(|_| self.may_convert()) else {
+        let knows_attributes = self.sources.knows_attributes;
+        let Some(head) = head.filter(|_| knows_attributes && self.may_convert()) else {
             return Ok(());
         };
         let head_trees = RepositoryTrees(self.sources.head.0);
@@ -153,15 +179,12 @@ impl<'a, 'f> Walk<'a, 'f> {
                 continue;
             }
             let attributes = self.attributes.of(full)?;
-            if Conversion::of(&attributes, self.sources.settings)
-                .unsupported
-                .is_some()
-            {
+            let (contents, raw) = (self.contents, now.id);
+            let converted = contents.converted(full, raw, &attributes, Some(entry.id))?;
+            let Converted::Blob(id, source) = converted else {
                 // As it is it needs no program.
                 continue;
-            }
-            let (contents, raw) = (self.contents, now.id);
-            let (id, source) = contents.converted(full, raw, &attributes, Some(entry.id))?;
+            };
             if self.put(full.clone(), Some(&was), Some((now.kind, id))) {
                 self.blobs.insert(id, source);
             }
@@ -213,6 +236,12 @@ impl<'a, 'f> Walk<'a, 'f> {
                 .as_ref()
                 .is_some_and(|item| item.kind == ItemKind::Submodule);
         let nested = self.nested.get(&path).copied();
+        if self.sources.purpose == Purpose::Checkpoint
+            && is_submodule
+            && self.keeps_submodule(&full, head.as_ref(), stored.as_ref(), nested)
+        {
+            return Ok(());
+        }
         if has_directory && is_submodule {
             // One that is not checked out is as it was.
             let now = nested.flatten().map(|commit| (ItemKind::Submodule, commit));
@@ -260,6 +289,36 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
+    /// Commits a submodule at the commit that the index has, or else HEAD: where it is checked out at
+    /// another one, nobody said that it shall be committed, and its remote may not have it. `false`:
+    /// it is none any more.
+    fn keeps_submodule(
+        &mut self,
+        full: &RelPath,
+        head: Option<&TreeItem>,
+        stored: Option<&TreeItem>,
+        nested: Option<Option<ObjectId>>,
+    ) -> bool {
+        let staged = self.sources.staged;
+        let tracked = match staged.is_there() {
+            true => staged.at(full).filter(|_| staged.is_submodule(full)),
+            false => None,
+        };
+        let of_head = head.filter(|item| item.kind == ItemKind::Submodule && !staged.is_there());
+        let Some(commit) = tracked.map(|e| e.id).or(of_head.map(|item| item.id)) else {
+            return false;
+        };
+        if stored.is_some_and(|item| matches!(item.kind, ItemKind::Entry(_))) {
+            return false;
+        }
+        // One that is not checked out is as it was.
+        if nested.is_some_and(|at| at != Some(commit)) {
+            self.left.submodules.insert(full.clone());
+        }
+        self.put(full.clone(), head, Some((ItemKind::Submodule, commit)));
+        true
+    }
+
     /// The tree of HEAD where the snapshot has a directory. What else was there goes.
     fn directory_of(&mut self, full: &RelPath, head: Option<TreeItem>) -> Option<ObjectId> {
         let head = head?;
@@ -289,23 +348,31 @@ impl<'a, 'f> Walk<'a, 'f> {
             });
             return Ok(());
         }
-        if self.is_wanted_whole(&path) && !self.is_left_out(&path, &full) {
-            self.put(full, Some(&head), None);
+        if !self.is_wanted_whole(&path) {
+            return Ok(());
+        }
+        match self.left_out(&path, &full).cloned() {
+            Some(omission) => self.leave_out(omission),
+            None => _ = self.put(full, Some(&head), None),
         }
         Ok(())
     }
 
-    /// Whether that a path was not captured says nothing of it.
-    fn is_left_out(&self, path: &RelPath, full: &RelPath) -> bool {
-        let Some(omission) = self.sources.snapshot.omissions.covers(path) else {
-            return false;
-        };
+    /// Why that a path was not captured says nothing of it; `None`: it says that it is gone.
+    fn left_out(&self, path: &RelPath, full: &RelPath) -> Option<&Omission> {
+        let omission = self.sources.snapshot.omissions.covers(path)?;
         if omission.reason != OmissionReason::Ignored || !self.sources.staged.is_there() {
-            return true;
+            return Some(omission);
         }
         // No rule ignores what the index has: it is gone, or something hides it. What it has not
         // was taken out of it, and git would commit that.
-        self.sources.staged.at(full).is_some() && self.sources.root.lstat(path).is_ok()
+        let is_hidden =
+            self.sources.staged.at(full).is_some() && self.sources.root.lstat(path).is_ok();
+        is_hidden.then_some(omission)
+    }
+
+    fn leave_out(&mut self, omission: Omission) {
+        self.left.omitted.insert(omission.path.clone(), omission);
     }
 
     /// The snapshot has a file or a link.
@@ -331,8 +398,9 @@ impl<'a, 'f> Walk<'a, 'f> {
         if !self.is_wanted_whole(&path) {
             return self.gone(path, full, head);
         }
-        if self.sources.snapshot.omissions.covers(&path).is_some() {
+        if let Some(omission) = self.sources.snapshot.omissions.covers(&path) {
             // The tree has the entry of the index, and the file was not read.
+            self.leave_out(omission.clone());
             return Ok(());
         }
         let staged = self.sources.staged;
@@ -347,15 +415,43 @@ impl<'a, 'f> Walk<'a, 'f> {
         let (id, source) = match kind {
             EntryKind::Symlink => (id, BlobSource::raw(id)),
             EntryKind::File | EntryKind::Executable => {
-                let attributes = self.attributes.of(&full)?;
                 let index_id = entry.filter(|e| !e.is_intent_to_add).map(|e| e.id);
-                self.contents.converted(&full, id, &attributes, index_id)?
+                match self.converted(&full, id, index_id)? {
+                    Some(converted) => converted,
+                    None => {
+                        self.left.unconverted.insert(full);
+                        return Ok(());
+                    }
+                }
             }
         };
         if self.put(full, head.as_ref(), Some((ItemKind::Entry(kind), id))) {
             self.blobs.insert(id, source);
         }
         Ok(())
+    }
+
+    /// The blob that git would store for a changed file; `None`: it stays as HEAD has it.
+    fn converted(
+        &mut self,
+        full: &RelPath,
+        raw: ObjectId,
+        index_id: Option<ObjectId>,
+    ) -> Result<Option<(ObjectId, BlobSource)>, CommitError> {
+        if !self.sources.knows_attributes {
+            return Ok(None);
+        }
+        let attributes = self.attributes.of(full)?;
+        match self.contents.converted(full, raw, &attributes, index_id)? {
+            Converted::Blob(id, source) => Ok(Some((id, source))),
+            Converted::TakesAProgram(what) => match self.sources.purpose {
+                Purpose::Checkpoint => Ok(None),
+                Purpose::Branch => Err(CommitError::Unsupported(format!(
+                    "{full} was changed and {what} applies to it, which takes a program to run: \
+                     \"git add\" it first"
+                ))),
+            },
+        }
     }
 
     /// The kind that git gives a file which the index has as `was`, where the configuration says

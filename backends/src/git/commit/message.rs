@@ -158,7 +158,7 @@ pub(super) fn signature_of(
 }
 
 /// Whether a commit can hold it.
-pub(super) fn check_signature(signature: &Signature) -> Result<(), CommitError> {
+pub(in crate::git) fn check_signature(signature: &Signature) -> Result<(), CommitError> {
     for (what, text) in [("name", &signature.name), ("address", &signature.email)] {
         if text.contains(['<', '>', '\n', '\r', '\0']) {
             return Err(CommitError::InvalidOptions(format!(

@@ -24,6 +24,14 @@ pub(super) struct NewTree {
 }
 
 impl NewTree {
+    /// The tree `base` as it is.
+    pub(super) fn same(base: ObjectId) -> Self {
+        Self {
+            id: base,
+            trees: BTreeMap::new(),
+        }
+    }
+
     /// The tree `base` with `edits`. A directory with nothing left in it goes.
     pub(super) fn of(
         op: &Operation,
@@ -48,10 +56,7 @@ impl NewTree {
             let names = in_directory.entry(directory).or_default();
             names.insert(path.name().to_vec(), *edit);
         }
-        let mut made = Self {
-            id: base,
-            trees: BTreeMap::new(),
-        };
+        let mut made = Self::same(base);
         // The deepest first: what comes of one is an edit of the one above.
         for (_, directory) in directories {
             let items = known.directory(op, &directory)?;

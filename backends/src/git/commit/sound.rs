@@ -1,6 +1,6 @@
 //! An intent that was read and checked.
 
-use crate::commit::{CommitError, CommitIntent};
+use crate::commit::{CommitError, CommitIntent, Signature};
 use crate::git::repository::is_ref_name;
 use crate::git::{ObjectId, ObjectKind};
 
@@ -66,16 +66,26 @@ fn parts(intent: &CommitIntent) -> Result<(Option<ObjectId>, ObjectId, Vec<u8>),
             "the message holds a NUL byte, or the time is before 1970".to_owned(),
         ));
     }
+    let who = (&intent.signature, intent.time);
+    let text = commit_text(tree, parent.as_slice(), who, &intent.message);
+    Ok((parent, tree, text.into_bytes()))
+}
+
+/// The commit of these values. Author and committer are the same, and so are their times, in seconds
+/// since 1970.
+pub(in crate::git) fn commit_text(
+    tree: ObjectId,
+    parents: &[ObjectId],
+    (signature, time): (&Signature, i64),
+    message: &str,
+) -> String {
     let mut text = format!("tree {tree}\n");
-    if let Some(parent) = parent {
+    for parent in parents {
         text.push_str(&format!("parent {parent}\n"));
     }
-    let who = format!("{} {} +0000", committer(intent), intent.time);
-    text.push_str(&format!(
-        "author {who}\ncommitter {who}\n\n{}",
-        intent.message
-    ));
-    Ok((parent, tree, text.into_bytes()))
+    let who = format!("{} <{}> {time} +0000", signature.name, signature.email);
+    text.push_str(&format!("author {who}\ncommitter {who}\n\n{message}"));
+    text
 }
 
 fn committer(intent: &CommitIntent) -> String {

@@ -4,8 +4,11 @@ use crate::commit::CommitError;
 use crate::git::ObjectId;
 use crate::git::index::{is_doubtful, seed_stat};
 use crate::git::repository::UserRepository;
+use crate::git::store::Store;
 use crate::git::user_index::{IndexEntry, MODE_SUBMODULE};
+use crate::operation::Operation;
 use crate::path::RelPath;
+use crate::record::GitState;
 use crate::tree::EntryKind;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
@@ -46,6 +49,34 @@ impl Staged {
             modified_ns: EntryStat::of(&stat).mtime_ns,
             digest: Some(digest(&index.entries)),
             entries: index.entries,
+        })
+    }
+
+    /// The index as it was when a snapshot was taken. In a conflict it has what git goes by then: our
+    /// side, or else another.
+    pub(super) fn of_snapshot(
+        op: &Operation,
+        repository: &UserRepository,
+        store: &Store,
+        state: &GitState,
+    ) -> Result<Self, CommitError> {
+        let Some(id) = state.index else {
+            return Ok(Self {
+                entries: Vec::new(),
+                modified_ns: 0,
+                digest: None,
+            });
+        };
+        let (_, bytes) = store.read(op, &id, u64::MAX)?;
+        let mut entries = repository.parse_index(&bytes)?.entries;
+        let rank = |entry: &IndexEntry| [0, 3, 1, 2][usize::from(entry.stage & 3)];
+        entries.sort_by(|a, b| (&a.path, rank(a)).cmp(&(&b.path, rank(b))));
+        entries.dedup_by(|later, earlier| later.path == earlier.path);
+        Ok(Self {
+            // Without a time every entry counts as one that git would look into.
+            modified_ns: state.index_modified_ns.unwrap_or(i64::MIN),
+            digest: Some(digest(&entries)),
+            entries,
         })
     }
 

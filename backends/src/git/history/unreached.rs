@@ -21,19 +21,19 @@ const MAX_FOLLOWED: usize = 200;
 
 /// A commit, as far as history is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Commit {
-    pub(super) id: ObjectId,
-    pub(super) tree: ObjectId,
+pub(crate) struct Commit {
+    pub(in crate::git) id: ObjectId,
+    pub(in crate::git) tree: ObjectId,
     /// None where a shallow clone ends.
-    pub(super) parents: Vec<ObjectId>,
+    pub(in crate::git) parents: Vec<ObjectId>,
     /// Whether a shallow clone ends here.
     pub(super) is_end: bool,
     /// When it was made, in seconds since the Unix epoch.
-    time: i64,
+    pub(in crate::git) time: i64,
 }
 
 impl Commit {
-    pub(super) fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
+    pub(in crate::git) fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
         let (mut tree, mut parents, mut time) = (None, Vec::new(), 0);
         let id_of = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
         // The message begins after an empty line. A name may be in any encoding.

@@ -69,10 +69,22 @@ impl Store {
     /// Every object that a ref needs, sorted and unique, what was purged among them. Files are not
     /// looked for.
     pub(super) fn live(&self, op: &Operation) -> Result<Vec<ObjectId>, StoreError> {
+        self.live_of(op, None)
+    }
+
+    /// As [`Store::live`], for the refs that begin with `prefix`.
+    pub(super) fn live_of(
+        &self,
+        op: &Operation,
+        prefix: Option<&str>,
+    ) -> Result<Vec<ObjectId>, StoreError> {
         let mut live = HashSet::new();
-        let mut trees = Vec::new();
+        let (mut trees, mut trees_on_remote) = (Vec::new(), Vec::new());
+        let ends = self.history_ends()?;
         let mut commits: Vec<(ObjectId, bool)> = Vec::new();
-        commits.extend(self.refs.all()?.into_values().map(|id| (id, true)));
+        let refs = self.refs.all()?.into_iter();
+        let refs = refs.filter(|(name, _)| prefix.is_none_or(|prefix| name.starts_with(prefix)));
+        commits.extend(refs.map(|(_, id)| (id, true)));
         while let Some((id, is_named)) = commits.pop() {
             if live.contains(&id) {
                 continue;
@@ -86,8 +98,32 @@ impl Store {
             let commit = parse_commit(&bytes)
                 .ok_or_else(|| StoreError::corrupt(id.to_string(), "the commit is malformed"))?;
             live.insert(id);
+            if ends.has(&id) {
+                trees_on_remote.push(commit.tree);
+                continue;
+            }
             trees.push(commit.tree);
             commits.extend(commit.parents.into_iter().map(|parent| (parent, false)));
+        }
+        // What can be had from elsewhere need not be here, wherever else it is named.
+        let mut elsewhere = HashSet::new();
+        while let Some(id) = trees_on_remote.pop() {
+            if elsewhere.contains(&id) || live.contains(&id) {
+                continue;
+            }
+            if !self.contains(&id)? {
+                elsewhere.insert(id);
+                continue;
+            }
+            live.insert(id);
+            for item in self.tree(op, &id)? {
+                match item.kind {
+                    ItemKind::Directory => trees_on_remote.push(item.id),
+                    ItemKind::Entry(_) if self.contains(&item.id)? => drop(live.insert(item.id)),
+                    ItemKind::Entry(_) => drop(elsewhere.insert(item.id)),
+                    ItemKind::Submodule => {}
+                }
+            }
         }
         while let Some(id) = trees.pop() {
             if id == tree_object::empty_tree_id() {
@@ -97,12 +133,13 @@ impl Store {
                 }
                 continue;
             }
-            if !live.insert(id) {
+            if elsewhere.contains(&id) || !live.insert(id) {
                 continue;
             }
             for item in self.tree(op, &id)? {
                 match item.kind {
                     ItemKind::Directory => trees.push(item.id),
+                    ItemKind::Entry(_) if elsewhere.contains(&item.id) => {}
                     ItemKind::Entry(_) => drop(live.insert(item.id)),
                     ItemKind::Submodule => {}
                 }
