@@ -6,10 +6,12 @@
 //! detached HEAD, an index with conflicts.
 
 mod message;
+mod secrets;
 
 use jiff::Timestamp;
 
 pub use self::message::{CheckpointKind, CheckpointMessage};
+pub use self::secrets::{AllowedSecret, RevealedSecrets, SecretFinding, SecretPlace, SecretSearch};
 use crate::borrow_mode::BorrowMode;
 use crate::commit::{CommitError, Signature};
 use crate::coverage::Omission;
@@ -40,6 +42,20 @@ pub trait Checkpoints: Send + Sync {
         snapshot: &SnapshotId,
         request: &CheckpointRequest,
     ) -> Result<CheckpointOutcome, CheckpointError>;
+
+    /// Searches for secret values what sending a commit of the store would reveal: all that commits
+    /// add which the remote is not known to have, in lines, names of files, messages and names of
+    /// people, also what a later one of them takes away again. UTF-16 is read too.
+    ///
+    /// A value counts where its line comes: not where the same line was in the file before, or in a
+    /// file that the commit renames. Reads the store, and the user's repository for what the refs of
+    /// the remote reach.
+    fn revealed_secrets(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        search: &SecretSearch,
+    ) -> Result<RevealedSecrets, CheckpointError>;
 
     /// The checkpoints of `task` that the store keeps, by their numbers.
     fn kept_checkpoints(

@@ -211,8 +211,9 @@ pub use purge::{
 };
 
 pub use checkpoint::{
-    CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome, CheckpointRequest,
-    Checkpoints, KeptCheckpoint,
+    AllowedSecret, CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome,
+    CheckpointRequest, Checkpoints, KeptCheckpoint, RevealedSecrets, SecretFinding, SecretPlace,
+    SecretSearch,
 };
 
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};

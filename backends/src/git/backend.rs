@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
 use crate::checkpoint::{
     CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint,
+    RevealedSecrets, SecretSearch,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
@@ -1129,6 +1130,18 @@ impl Checkpoints for GitBackend {
         let store = existing_store(workspace)?;
         let record = store.record(op, snapshot)?;
         checkpoint::make(op, workspace, &store, &record, request, &environment)
+    }
+
+    fn revealed_secrets(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        search: &SecretSearch,
+    ) -> Result<RevealedSecrets, CheckpointError> {
+        let store = existing_store(workspace)?;
+        // A push needs the store alone.
+        let repository = repository_of(workspace).ok();
+        checkpoint::revealed(op, repository.as_ref(), &store, search)
     }
 
     fn kept_checkpoints(

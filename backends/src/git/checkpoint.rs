@@ -5,6 +5,8 @@
 mod closure;
 mod make;
 mod past;
+mod revealed;
+mod scan;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +18,7 @@ use crate::interrupted::Interrupted;
 use crate::store_error::StoreError;
 
 pub(super) use self::make::make;
+pub(super) use self::revealed::revealed;
 
 impl From<CheckpointRef> for KeptCheckpoint {
     fn from(found: CheckpointRef) -> Self {

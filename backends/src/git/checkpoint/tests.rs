@@ -14,6 +14,7 @@ use crate::backend::{Backend as _, SnapshotOptions};
 use crate::checkpoint::{CheckpointOutcome, CheckpointRequest, Checkpoints as _};
 use crate::commit::Signature;
 use crate::git::GitBackend;
+use crate::git::commit;
 use crate::git::store::{Store, StoreSlot};
 use crate::git::test_repository::TestRepository;
 use crate::operation::Operation;
@@ -23,6 +24,7 @@ use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT, Workspace};
 
 mod crash;
 mod history;
+mod secrets;
 mod shapes;
 
 const TIME: i64 = 1_700_000_123;
