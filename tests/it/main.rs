@@ -55,6 +55,7 @@ mod read_only;
 mod real_repositories;
 mod ref_room;
 mod refs_left;
+mod remote;
 mod renames;
 mod restore;
 mod retain;

@@ -36,6 +36,7 @@ mod must_run;
 pub mod mutate;
 pub mod oracle;
 pub mod schema;
+pub mod servers;
 pub mod shapes;
 mod terminal;
 pub mod torture;

@@ -39,10 +39,12 @@ pub enum Capability {
     ExtendedAttributes,
     /// To make files with holes, in the temporary directory.
     Holes,
+    /// The programs of servers: lighttpd and OpenSSH.
+    Servers,
 }
 
 impl Capability {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Root,
         Self::OtherUser,
         Self::Strace,
@@ -55,6 +57,7 @@ impl Capability {
         Self::UserNamespaces,
         Self::ExtendedAttributes,
         Self::Holes,
+        Self::Servers,
     ];
 
     /// How the list spells it.
@@ -72,6 +75,7 @@ impl Capability {
             Self::UserNamespaces => "user-namespaces",
             Self::ExtendedAttributes => "extended-attributes",
             Self::Holes => "holes",
+            Self::Servers => "servers",
         }
     }
 }

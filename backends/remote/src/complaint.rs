@@ -52,6 +52,7 @@ fn told(line: &str, address: &Address) -> Option<FailureKind> {
         Protocol::File => None,
     }
     .or_else(|| of_this_machine(line))
+    .or_else(|| of_unpacking(line))
 }
 
 fn of_http(line: &str, address: &Address) -> Option<FailureKind> {
@@ -139,13 +140,21 @@ fn of_this_machine(line: &str) -> Option<FailureKind> {
         "fatal: unable to create temporary file",
         "error: unable to create temporary file",
         "fatal: unable to write ",
-        "error: pack-objects died",
         "error: src refspec ",
         "git: 'remote-",
     ];
     let is_local = starts.iter().any(|start| line.starts_with(start))
+        // Nobody reads any more what a program writes that SIGPIPE ends.
+        || line.starts_with("error: pack-objects died") && !line.ends_with(" of signal 13")
         || line == "fatal: write error: No space left on device";
     is_local.then_some(LocalGit)
+}
+
+/// A server took the pack, and its checks or limits have ended the program that reads it.
+fn of_unpacking(line: &str) -> Option<FailureKind> {
+    let reason = line.strip_prefix("error: remote unpack failed: ")?;
+    let ended = ["index-pack abnormal exit", "unpack-objects abnormal exit"];
+    ended.contains(&reason).then_some(RemotePolicyRejected)
 }
 
 /// The other side has gone in the middle of a sentence.

@@ -50,3 +50,28 @@ impl fmt::Display for FailureKind {
         f.write_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::FailureKind::*;
+
+    #[test]
+    fn of_several_the_most_severe_is_the_greatest() {
+        assert_eq!(
+            [NetworkBlip, AuthDenied, RemoteDivergent].into_iter().max(),
+            Some(AuthDenied)
+        );
+        let all = [
+            NetworkBlip,
+            RemoteDivergent,
+            RefConflict,
+            RemotePolicyRejected,
+            AuthDenied,
+            TooLarge,
+            SecretFound,
+            LocalGit,
+            Unknown,
+        ];
+        assert!(all.is_sorted(), "they are as the table of kinds has them");
+    }
+}

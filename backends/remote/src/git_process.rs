@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use stillframe_disk::operation::Operation;
+use stillframe_model::error::printable;
 use stillframe_model::interrupted::Interrupted;
+use stillframe_model::path::printable_name;
 
 use crate::address::Address;
 use crate::configuration::Configuration;
@@ -67,9 +69,11 @@ pub(crate) struct Answer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GitError {
-    /// There is no git, or it cannot be executed. Nothing was sent.
-    #[error("git cannot be started")]
+    /// There is no git, it cannot be executed, or there is no store. Nothing was sent.
+    #[error("git cannot be started in {}", printable(store))]
     NotStarted {
+        /// The store.
+        store: PathBuf,
         /// What the kernel said.
         source: io::Error,
     },
@@ -82,6 +86,12 @@ pub enum GitError {
     TooMuch {
         /// What it may write.
         limit: usize,
+    },
+    /// The user's global configuration, which was to say who asks, cannot be read. Nothing was sent.
+    #[error("git cannot read the user's configuration: {said}")]
+    UserConfiguration {
+        /// One line of git's.
+        said: String,
     },
     /// The process could not be followed, and was ended.
     #[error("git could not be followed")]
@@ -133,6 +143,12 @@ impl Git {
         command.args(["config", "--global", "--includes", "--null"]);
         command.args(["--get-regexp", r"^credential\."]);
         let answer = self.run(command, MAX_STDERR_BYTES, op)?;
+        // 1: it has none of them.
+        if !matches!(answer.code, Some(0 | 1)) {
+            let said = String::from_utf8_lossy(&answer.stderr);
+            let said = printable_name(said.lines().next().unwrap_or_default().as_bytes());
+            return Err(GitError::UserConfiguration { said });
+        }
         let records = answer.stdout.split(|b| *b == 0);
         let setting = |record: &[u8]| {
             let at = record.iter().position(|b| *b == b'\n');
@@ -186,7 +202,10 @@ impl Git {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let child = command.process_group(0).spawn();
-        let child = child.map_err(|source| GitError::NotStarted { source })?;
+        let child = child.map_err(|source| GitError::NotStarted {
+            store: self.store.clone(),
+            source,
+        })?;
         // Its copies of what is secret go with it.
         drop(command);
         let lost = |source: io::Error| GitError::Lost { source };

@@ -34,3 +34,4 @@ mod slug;
 mod tests;
 
 pub use push_outcome::Pushed;
+pub use stillframe_git::ObjectId;

@@ -42,11 +42,9 @@ pub enum ProofError {
         /// What was pushed.
         commit: ObjectId,
     },
-    /// The remote could not be asked.
-    #[error("whether {branch} of {address} is at {commit} could not be asked")]
+    /// The remote could not be asked. The source names it.
+    #[error("whether {branch} is at {commit} could not be asked")]
     NotAsked {
-        /// The remote.
-        address: String,
         /// The branch.
         branch: BranchName,
         /// What was pushed.
@@ -123,7 +121,6 @@ impl Remote<'_> {
             let Some(pause) = pause else {
                 return Err(match error {
                     Some(source) => ProofError::NotAsked {
-                        address,
                         branch,
                         commit,
                         source,

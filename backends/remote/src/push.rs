@@ -29,14 +29,28 @@ pub struct Push {
     expected: Option<ObjectId>,
 }
 
-/// Why a commit was not pushed. Nothing was overwritten: the branch of the remote is where it was,
-/// or where somebody else has moved it.
+/// Why a commit was not pushed, or may not have been. Nothing was overwritten.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// It is not there, for a reason of this kind.
+    /// It is not there: the branch is where it was, or where somebody else has moved it.
     #[error("{commit} was not pushed to {branch} of {address}: {said}")]
     Refused {
+        /// Why.
+        kind: FailureKind,
+        /// The remote.
+        address: String,
+        /// The branch.
+        branch: BranchName,
+        /// What was to be pushed.
+        commit: ObjectId,
+        /// One line of git's or of the remote's.
+        said: String,
+    },
+    /// The line was lost, and the remote could not be asked where the branch is. The commit may be
+    /// there.
+    #[error("whether {commit} got to {branch} of {address} is not known: {said}")]
+    Unclear {
         /// Why.
         kind: FailureKind,
         /// The remote.
@@ -98,7 +112,7 @@ impl PushError {
     /// The kind of failure.
     pub fn failure(&self) -> FailureKind {
         match self {
-            Self::Refused { kind, .. } => *kind,
+            Self::Refused { kind, .. } | Self::Unclear { kind, .. } => *kind,
             Self::Git { source, .. } => source.failure(),
         }
     }
@@ -149,8 +163,15 @@ impl Remote<'_> {
                     settled(open, &remote, &push.branch, push.expected, push.commit)
                         .map_err(refused)
                 }
-                // It was not answered, so what git said first is all that there is.
-                Err(_) => Err(refused(refusal)),
+                // What git said first is all that there is.
+                Err(_) if said_no => Err(refused(refusal)),
+                Err(_) => Err(PushError::Unclear {
+                    kind: refusal.kind,
+                    address: self.address.to_string(),
+                    branch: push.branch.clone(),
+                    commit: push.commit,
+                    said: self.said(&refusal.said),
+                }),
             },
         }
     }

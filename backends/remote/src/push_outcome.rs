@@ -117,8 +117,10 @@ fn refused(summary: &str, complaint: Complaint) -> Verdict {
         if POLICY.contains(&reason) {
             return is(RemotePolicyRejected);
         }
-        if reason == "unpacker error" || reason == "n/a (unpacker error)" {
-            return is(unpacked(&complaint));
+        // The reason of that is in a line of its own.
+        if reason == "unpacker error" {
+            let Complaint { kind, line } = complaint;
+            return Verdict::Refused(Refusal { kind, said: line });
         }
         let refusal = Refusal {
             kind: RemotePolicyRejected,
@@ -142,17 +144,6 @@ fn refused(summary: &str, complaint: Complaint) -> Verdict {
             said_no: false,
         },
         _ => Verdict::Refused(refusal),
-    }
-}
-
-/// What a server that took the pack and could not use it means: its checks and limits end the
-/// program that reads the pack, and anything else is a trouble of its own.
-fn unpacked(complaint: &Complaint) -> FailureKind {
-    let ended = ["index-pack abnormal exit", "unpack-objects abnormal exit"];
-    let reason = complaint.line.strip_prefix("error: remote unpack failed: ");
-    match reason {
-        Some(reason) if ended.contains(&reason) => RemotePolicyRejected,
-        _ => Unknown,
     }
 }
 
@@ -276,9 +267,11 @@ mod tests {
             let hook = "remote: 401 rejected (fetch first)\nremote: non-fast-forward\n";
             assert_eq!(kind(1, summary, hook), expected, "{summary}");
         }
+        let unpacker = "[remote rejected] (unpacker error)";
         let limit = "error: remote unpack failed: index-pack abnormal exit\n";
-        let by_limit = kind(1, "[remote rejected] (unpacker error)", limit);
-        assert_eq!(by_limit, (RemotePolicyRejected, false));
+        assert_eq!(kind(1, unpacker, limit), (RemotePolicyRejected, false));
+        let missing = "fatal: bad object 1\nerror: remote unpack failed: eof\n";
+        assert_eq!(kind(1, unpacker, missing), (LocalGit, false));
     }
 
     #[test]

@@ -102,9 +102,10 @@ impl GitError {
             Self::Stopped(Interrupted::Cancelled | Interrupted::TimedOut { .. }) => {
                 FailureKind::NetworkBlip
             }
-            Self::NotStarted { .. } | Self::TooMuch { .. } | Self::Lost { .. } => {
-                FailureKind::LocalGit
-            }
+            Self::NotStarted { .. }
+            | Self::TooMuch { .. }
+            | Self::UserConfiguration { .. }
+            | Self::Lost { .. } => FailureKind::LocalGit,
         }
     }
 }
