@@ -126,6 +126,15 @@ id!(
     ReviewId, "rev_", "review", new_v4
 );
 id!(
+    /// Names one task that has a branch: `tsk_` and 32 hexadecimal digits. The host's own name of
+    /// it is another one.
+    WorkTaskId, "tsk_", "task", new_v4
+);
+id!(
+    /// Names one thing in quarantine: `qua_` and 32 hexadecimal digits.
+    QuarantineId, "qua_", "quarantine", new_v4
+);
+id!(
     /// Names one engine process: `eng_` and 32 hexadecimal digits.
     EngineId, "eng_", "engine", new_v4
 );

@@ -4,13 +4,20 @@
 //! It uses the ids, `failure` and `events`.
 
 pub(crate) mod agent;
+pub(crate) mod allowed_finding;
 pub(crate) mod artifact;
+#[cfg_attr(not(test), expect(dead_code, reason = "only the tests move its rows"))]
+pub(crate) mod checkpoint;
 pub(crate) mod effect;
 pub(crate) mod export;
+pub(crate) mod follow_up;
 pub(crate) mod lease;
+#[cfg_attr(not(test), expect(dead_code, reason = "only the tests move its rows"))]
+pub(crate) mod notice;
 pub(crate) mod operation;
 pub(crate) mod outcome;
 pub(crate) mod output;
+pub(crate) mod quarantine;
 pub(crate) mod question;
 pub(crate) mod queue;
 pub(crate) mod recovery;
@@ -22,6 +29,7 @@ pub(crate) mod run_record;
 pub(crate) mod run_row;
 pub(crate) mod run_state;
 pub(crate) mod run_totals;
+pub(crate) mod save_failure;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod step;
@@ -29,6 +37,8 @@ pub(crate) mod step_record;
 pub(crate) mod task;
 pub(crate) mod tool_call;
 pub(crate) mod transcript;
+#[cfg_attr(not(test), expect(dead_code, reason = "only the tests move its rows"))]
+pub(crate) mod work_task;
 
 pub use crate::failure::Failure;
 pub use crate::id::{

@@ -28,6 +28,7 @@ use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallMoved;
+use crate::state::branch_change::BranchChange;
 
 /// One thing to be written. Several are written together or not at all.
 #[derive(Clone, Debug)]
@@ -214,6 +215,12 @@ pub(crate) enum Change {
         id: Option<ArtifactId>,
         at: Timestamp,
     },
+    /// Something of work that leaves the machine.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "only the contract tests write it")
+    )]
+    Branch(Box<BranchChange>),
 }
 
 impl Change {

@@ -64,6 +64,15 @@ macro_rules! state_store_contract {
             tokens_are_added_up_once_for_each_event
             reviews_come_back_as_they_were_recorded
             an_agent_ends_once_and_its_tokens_are_those_of_its_events
+            a_task_is_named_once_and_looked_up_from_then_on
+            a_task_moves_only_from_the_version_that_was_seen
+            of_two_who_claim_a_waiting_task_one_wins
+            a_second_block_takes_the_place_of_the_first
+            a_checkpoint_is_made_of_what_it_was_and_moves_once
+            what_left_the_machine_outlasts_its_run
+            a_notice_is_written_with_what_it_tells_of_and_claimed_once
+            a_finding_is_allowed_in_its_repository_by_all_that_it_is
+            what_is_in_quarantine_is_let_go_of_once
             nothing_is_found_where_there_is_nothing
         }
     };
@@ -81,8 +90,10 @@ macro_rules! state_store_contract {
 
 pub(crate) use state_store_contract;
 
+mod branches;
 mod durable;
 
+pub(crate) use branches::*;
 pub(crate) use durable::*;
 
 /// A state under test.

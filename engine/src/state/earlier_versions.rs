@@ -47,6 +47,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0014.sql"),
     include_str!("fixtures/0015.sql"),
     include_str!("fixtures/0016.sql"),
+    include_str!("fixtures/0017.sql"),
 ];
 
 // Who adds a version adds what the one before it had.

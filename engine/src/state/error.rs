@@ -28,6 +28,20 @@ pub(crate) enum StateError {
     /// A row of that id is there already.
     #[error("{what} exists already; nothing was changed")]
     Exists { what: String },
+    /// Another task has the branch.
+    #[error(
+        "{what} would have the branch {branch}, which is that of task {other}; nothing was changed"
+    )]
+    BranchTaken {
+        what: String,
+        branch: String,
+        other: String,
+    },
+    /// A branch cannot have others below its name.
+    #[error(
+        "{what}: the tasks of this remote have a namespace each, or none of them has; nothing was changed"
+    )]
+    OtherLayout { what: String },
     /// An event of that id says something else.
     #[error("event {0} is on record and says something else; nothing was written")]
     OtherEvent(EventId),
@@ -83,6 +97,7 @@ impl StateError {
             | Self::OtherEvent(_)
             | Self::TakenOver(_) => ErrorKind::Conflict,
             Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::BranchTaken { .. } | Self::OtherLayout { .. } => ErrorKind::InvalidOptions,
             Self::InUse | Self::Full { .. } => ErrorKind::Busy,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::VersionTooNew { .. } | Self::Unsupported(_) => ErrorKind::Unsupported,

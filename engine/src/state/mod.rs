@@ -4,6 +4,14 @@
 //! It owns the state directory except for workspaces and artifacts, and finds records by the names
 //! that people give. It uses `records`, `events` and the error of the API.
 
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "only the contract tests write what leaves the machine"
+    )
+)]
+pub(crate) mod branch_change;
 pub(crate) mod change;
 #[cfg(test)]
 pub(crate) mod contract;
@@ -52,13 +60,14 @@ use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallRow;
+use crate::state::branch_change::BranchState;
 use crate::state::change::{Change, SessionExtent};
 use crate::state::error::StateError;
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
 ///
 /// Several processes may have the same state open; only [`StateStore::commit`] writes.
-pub(crate) trait StateStore: Send {
+pub(crate) trait StateStore: BranchState + Send {
     /// Applies all of `changes`, in order, or none. On `Ok` they survive a power cut.
     ///
     /// Answers with the events among them as they are kept. A transition whose row is not in the

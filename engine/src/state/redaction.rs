@@ -12,6 +12,7 @@ use crate::events::event::EventSource;
 use crate::failure::Failure;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_row::RunEnding;
+use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent, Reported};
 
 /// The keys of an event of the engine's under which it repeats what others said.
@@ -66,6 +67,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         Change::SetRollback { rollback, .. } => restore(rules, rollback),
         Change::RegisterArtifact(record) => json(rules, &mut record.metadata),
         Change::Append(event) => append(rules, event),
+        Change::Branch(change) => branch(rules, change),
         // A question is known by its text, which was redacted before it was looked for. An answer
         // and the input of a submitted run with a secret value are refused. A commit has what the
         // repository has of it. The rest are ids, states, times, and records of files.
@@ -101,6 +103,31 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::Scrub
         | Change::Compact
         | Change::DeleteArtifact { .. } => {}
+    }
+}
+
+/// A checkpoint has the message that its commit has, which is looked through before it is sent.
+fn branch(rules: &SecretRules, change: &mut BranchChange) {
+    match change {
+        BranchChange::AddTask(row) | BranchChange::MoveTask(row) => {
+            row.error.iter_mut().for_each(|said| text(rules, said));
+        }
+        BranchChange::PutFollowUp(row) => {
+            text(rules, &mut row.waiting_reason);
+            json(rules, &mut row.context);
+        }
+        BranchChange::PutCheckpoint { row, .. } => {
+            row.error.iter_mut().for_each(|said| text(rules, said));
+        }
+        BranchChange::AddNotice(row) | BranchChange::MoveNotice { row, .. } => {
+            text(rules, &mut row.text);
+            row.error.iter_mut().for_each(|said| text(rules, said));
+        }
+        BranchChange::AddQuarantine(row) => text(rules, &mut row.reason),
+        BranchChange::ClaimFollowUp { .. }
+        | BranchChange::DropFollowUp(_)
+        | BranchChange::AllowFinding(_)
+        | BranchChange::EndQuarantine { .. } => {}
     }
 }
 
@@ -173,5 +200,80 @@ fn json(rules: &SecretRules, value: &mut Value) {
 fn text(rules: &SecretRules, text: &mut String) {
     if let Cow::Owned(redacted) = rules.redact(text) {
         *text = redacted;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::id::{QuarantineId, WorkTaskId};
+    use crate::records::follow_up::FollowUpRow;
+    use crate::records::notice::{NoticeKind, NoticeRow, NoticeStatus};
+    use crate::records::quarantine::{QuarantineKind, QuarantineRow, QuarantineStatus};
+    use crate::records::work_task::WorkTaskRow;
+
+    #[test]
+    fn what_others_say_of_work_that_leaves_the_machine_is_redacted() {
+        let at = Timestamp::UNIX_EPOCH;
+        let value = format!("ghp_{}", "aB3dE5gH7j".repeat(4));
+        let said = format!("failed with {value}, twice");
+        let task = WorkTaskRow {
+            error: Some(said.clone()),
+            ..WorkTaskRow::new("42", None, "r", "b", at)
+        };
+        let follow_up = FollowUpRow {
+            task_id: WorkTaskId::random(),
+            flow: "f".to_owned(),
+            branch: "b".to_owned(),
+            context: serde_json::json!({ "asked": [said] }),
+            waiting_reason: said.clone(),
+            last_checkpoint: "c".to_owned(),
+            updated_at: at,
+        };
+        let notice = NoticeRow {
+            token: "0".repeat(64),
+            kind: NoticeKind::CheckpointFailed,
+            task_id: WorkTaskId::random(),
+            commit: None,
+            text: said.clone(),
+            status: NoticeStatus::Pending,
+            attempts: 1,
+            next_at: None,
+            owner: None,
+            error: Some(said.clone()),
+            created_at: at,
+            updated_at: at,
+        };
+        let quarantine = QuarantineRow {
+            id: QuarantineId::random(),
+            kind: QuarantineKind::Slot,
+            origin: "/a".into(),
+            place: "/b".into(),
+            reason: said,
+            task_id: None,
+            status: QuarantineStatus::Kept,
+            created_at: at,
+            ended_at: None,
+        };
+        for change in [
+            BranchChange::AddTask(task.clone()),
+            BranchChange::MoveTask(task),
+            BranchChange::PutFollowUp(follow_up),
+            BranchChange::AddNotice(notice.clone()),
+            BranchChange::MoveNotice {
+                from: (NoticeStatus::Pending, 0),
+                row: notice,
+            },
+            BranchChange::AddQuarantine(quarantine),
+        ] {
+            let mut change = Change::Branch(Box::new(change));
+            assert!(format!("{change:?}").contains(&value));
+            redact(&SecretRules::default(), &mut change);
+            let redacted = format!("{change:?}");
+            assert!(!redacted.contains(&value), "{redacted}");
+            assert!(redacted.contains("failed with "), "{redacted}");
+        }
     }
 }

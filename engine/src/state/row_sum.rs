@@ -202,11 +202,53 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'removal of session' END AS damaged"
         )
     };
+    (work_tasks) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('work_tasks', ",
+            "position, id, task, namespace, remote, branch, status, version, error, last_failure_class, retry_count, next_retry_at, active_run, failures_in_a_row, last_failure_at, flagged, input_cursor, created_at, updated_at",
+            ") THEN NULL ELSE 'work task' END AS damaged"
+        )
+    };
+    (checkpoints) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('checkpoints', ",
+            "position, task_id, repository, seq, kind, made_by, commit_id, tree, parents, message, author_name, author_email, commit_time, status, remote, branch, advanced_to, failure, error, created_at, updated_at",
+            ") THEN NULL ELSE 'checkpoint' END AS damaged"
+        )
+    };
+    (follow_ups) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('follow_ups', ",
+            "position, task_id, flow, branch, context, waiting_reason, last_checkpoint, updated_at",
+            ") THEN NULL ELSE 'follow-up' END AS damaged"
+        )
+    };
+    (notices) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('notices', ",
+            "position, token, kind, task_id, commit_id, text, status, attempts, next_at, owner, error, created_at, updated_at",
+            ") THEN NULL ELSE 'notice' END AS damaged"
+        )
+    };
+    (allowed_findings) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('allowed_findings', ",
+            "position, repository, rule, path, fingerprint, allowed_at",
+            ") THEN NULL ELSE 'allowed finding' END AS damaged"
+        )
+    };
+    (quarantine) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('quarantine', ",
+            "position, id, kind, origin, place, reason, task_id, status, created_at, ended_at",
+            ") THEN NULL ELSE 'quarantine' END AS damaged"
+        )
+    };
 }
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 27] = [
+const TABLES: [(&str, &str, &str); 33] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -234,6 +276,16 @@ const TABLES: [(&str, &str, &str); 27] = [
     ("event_times", "latest", damaged!(event_times)),
     ("event_floors", "session_id", damaged!(event_floors)),
     ("removals", "session_id", damaged!(removals)),
+    ("work_tasks", "id", damaged!(work_tasks)),
+    ("checkpoints", "commit_id", damaged!(checkpoints)),
+    ("follow_ups", "task_id", damaged!(follow_ups)),
+    ("notices", "token", damaged!(notices)),
+    (
+        "allowed_findings",
+        "fingerprint",
+        damaged!(allowed_findings),
+    ),
+    ("quarantine", "id", damaged!(quarantine)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -397,6 +449,14 @@ mod tests {
                  INSERT INTO token_totals VALUES ('r', 1, 2, NULL);
                  INSERT INTO tool_calls VALUES (1, 'r', 'c', 'i', 'engine', 'Edit', 'failed', '1', 'k', 's', 1, '2', 'l', 't',
                      1, '{}', 5, 6, NULL);
+                 INSERT INTO work_tasks VALUES (1, 'w', 't', 'p/q', 'a', 'b', 'running', 1, 'e', 'timeout', 1, 5, 'r', 2, 6, 1,
+                     3, 7, 8, NULL);
+                 INSERT INTO checkpoints VALUES (1, 'w', 's', 1, 'wip', 'r', 'c', 't', '[]', 'm', 'n', 'e', 5, 'sent', 'a',
+                     'b', 'd', 'Unknown', 'e', 6, 7, NULL);
+                 INSERT INTO follow_ups VALUES (1, 'w', 'f', 'b', '{}', 'why', 'c', 5, NULL);
+                 INSERT INTO notices VALUES (1, '00', 'checkpoint_ready', 'w', 'c', 't', 'pending', 1, 5, 'o', 'e', 6, 7, NULL);
+                 INSERT INTO allowed_findings VALUES (1, 's', 'jwt', x'61', '00', 5, NULL);
+                 INSERT INTO quarantine VALUES (1, 'q', 'slot', x'61', x'62', 'why', 'w', 'kept', 5, 6, NULL);
                  PRAGMA foreign_keys = OFF;
                  INSERT INTO removals VALUES ('gone', 5, row_sum('removals', 'gone', 5));
                  PRAGMA foreign_keys = ON;",

@@ -1,17 +1,23 @@
 //! The state in SQLite: write-ahead log, every commit synced.
 
 mod agents;
+mod allowed_findings;
 mod artifacts;
+mod branches;
 mod changes;
+mod checkpoints;
 mod copied;
 mod effects;
 mod events;
+mod follow_ups;
 mod forgetting;
 mod leases;
 mod lost;
+mod notices;
 mod opening;
 mod packed;
 mod pins;
+mod quarantine;
 mod questions;
 mod queue;
 mod queue_state;
@@ -25,6 +31,7 @@ mod snapshots;
 mod steps;
 mod tool_calls;
 mod values;
+mod work_tasks;
 
 use std::path::PathBuf;
 use std::sync::Arc;

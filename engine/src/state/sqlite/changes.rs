@@ -4,6 +4,7 @@ use rusqlite::Connection;
 
 use super::agents::{begin_agent, change_agent};
 use super::artifacts::{register_artifact, remove_artifact};
+use super::branches::apply_branch;
 use super::effects::{put_effect, record_commit};
 use super::events::Appended;
 use super::forgetting::{
@@ -123,6 +124,7 @@ pub(super) fn apply(
             remove_artifact(transaction, key, id.as_ref(), *at)
         }
         Change::RemovePatches { runs, artifacts } => remove_patches(transaction, runs, artifacts),
+        Change::Branch(change) => apply_branch(transaction, change),
         // After the transaction.
         Change::Scrub | Change::Compact => Ok(()),
     }

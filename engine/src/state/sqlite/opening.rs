@@ -46,6 +46,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0015.sql"),
     include_str!("../migrations/0016.sql"),
     include_str!("../migrations/0017.sql"),
+    include_str!("../migrations/0018.sql"),
 ];
 
 /// Two numbers.

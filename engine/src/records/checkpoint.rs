@@ -1,0 +1,289 @@
+//! The rows of checkpoints: commits of a task's work that are sent to its branch, with the
+//! transitions of a checkpoint. Values and functions over them.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use stillframe_backends::Signature;
+
+use crate::id::{RunId, WorkTaskId};
+use crate::records::save_failure::SaveFailure;
+
+/// Why a checkpoint was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CheckpointKind {
+    /// Its run failed, ran out of time or was cancelled.
+    Wip,
+    /// Its run has made progress.
+    Periodic,
+    /// Its run cannot go on without a person.
+    Blocked,
+}
+
+/// Where a checkpoint stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CheckpointStatus {
+    /// It is said what the commit is to be.
+    Intent,
+    /// The store has the commit, and a ref that keeps it.
+    Made,
+    /// The remote has taken it, as far as the push said.
+    Sent,
+    /// The remote has shown it.
+    Proven,
+    /// It may not be sent. No other checkpoint is made on it.
+    Refused,
+}
+
+/// What happens to a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CheckpointEvent {
+    /// The store has it.
+    Made,
+    /// The remote has taken it.
+    Sent,
+    /// The remote has shown it. It may have been sent by an engine that died before it said so.
+    Proven,
+    /// It was not sent or not shown, for a reason that may pass. What it is stays.
+    NotSaved,
+    /// Secrets, limits or the remote's policy forbid it.
+    Refused,
+    /// What forbade it is lifted, and no other was made since.
+    Allowed,
+}
+
+/// A checkpoint, as it is kept. What its commit is made of never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointRow {
+    pub(crate) task_id: WorkTaskId,
+    /// The repository whose work it is: the id of its store.
+    pub(crate) repository: String,
+    /// Its number among those of the task in this repository, from 1 on.
+    pub(crate) seq: u64,
+    pub(crate) kind: CheckpointKind,
+    /// The run whose work it has. It stays when the run is forgotten.
+    pub(crate) made_by: Option<RunId>,
+    /// The id that follows from what follows.
+    pub(crate) commit: String,
+    pub(crate) tree: String,
+    /// In order: the last checkpoint, if it is one, before the user's commit.
+    pub(crate) parents: Vec<String>,
+    pub(crate) message: String,
+    /// Author and committer.
+    pub(crate) signature: Signature,
+    /// Seconds since 1970, of author and committer, in UTC.
+    pub(crate) commit_time: i64,
+    pub(crate) status: CheckpointStatus,
+    /// Where it went: an address without credentials; `None`: the task has no remote.
+    pub(crate) remote: Option<String>,
+    /// The branch that it went to: the task's, or the one beside it.
+    pub(crate) branch: Option<String>,
+    /// Where the branch was when it was proven, if somebody has moved it on from there.
+    pub(crate) advanced_to: Option<String>,
+    /// Why it was not saved when that was last tried.
+    pub(crate) failure: Option<SaveFailure>,
+    /// One line.
+    pub(crate) error: Option<String>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+}
+
+/// An event that a checkpoint takes no notice of where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a checkpoint that is {from} cannot be {event}")]
+pub(crate) struct IllegalCheckpointEvent {
+    from: CheckpointStatus,
+    event: CheckpointEvent,
+}
+
+impl CheckpointKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Wip, Self::Periodic, Self::Blocked];
+
+    /// The name that JSON documents and trailers use.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Wip => "wip",
+            Self::Periodic => "periodic",
+            Self::Blocked => "blocked",
+        }
+    }
+
+    /// The kind of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == text)
+    }
+}
+
+impl CheckpointStatus {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Intent,
+        Self::Made,
+        Self::Sent,
+        Self::Proven,
+        Self::Refused,
+    ];
+
+    /// The name that JSON documents use.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Intent => "intent",
+            Self::Made => "made",
+            Self::Sent => "sent",
+            Self::Proven => "proven",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// The status of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == text)
+    }
+
+    /// Where `event` leads from here.
+    ///
+    /// Recovery comes through here like live traffic: what it finds on the remote is proven,
+    /// whether or not the push was noted.
+    pub(crate) fn next(self, event: CheckpointEvent) -> Result<Self, IllegalCheckpointEvent> {
+        Ok(match (self, event) {
+            (Self::Intent, CheckpointEvent::Made) => Self::Made,
+            (Self::Made, CheckpointEvent::Sent) => Self::Sent,
+            (Self::Made | Self::Sent, CheckpointEvent::Proven) => Self::Proven,
+            // It is sent once more: the push said that it was taken, and nobody shows it.
+            (Self::Made | Self::Sent, CheckpointEvent::NotSaved) => Self::Made,
+            (Self::Made, CheckpointEvent::Refused) => Self::Refused,
+            (Self::Refused, CheckpointEvent::Allowed) => Self::Made,
+            (from, event) => return Err(IllegalCheckpointEvent { from, event }),
+        })
+    }
+}
+
+impl fmt::Display for CheckpointStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for CheckpointEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Made => "made",
+            Self::Sent => "sent",
+            Self::Proven => "proven",
+            Self::NotSaved => "kept without being saved",
+            Self::Refused => "refused",
+            Self::Allowed => "allowed",
+        })
+    }
+}
+
+/// The checkpoint of a repository that the next one is made on: the last one, but for those that
+/// were refused, because what was refused would stay an ancestor for ever. One that was not sent
+/// goes with the next.
+pub(crate) fn base_of_next<'a>(
+    checkpoints: &'a [CheckpointRow],
+    repository: &str,
+) -> Option<&'a CheckpointRow> {
+    let made = checkpoints.iter().filter(|row| {
+        let is_made = match row.status {
+            CheckpointStatus::Made | CheckpointStatus::Sent | CheckpointStatus::Proven => true,
+            CheckpointStatus::Intent | CheckpointStatus::Refused => false,
+        };
+        is_made && row.repository == repository
+    });
+    made.max_by_key(|row| row.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_is_a_row_of_the_table_or_refused() {
+        use CheckpointEvent as Event;
+        use CheckpointStatus as Status;
+        let table = [
+            (Status::Intent, Event::Made, Status::Made),
+            (Status::Made, Event::Sent, Status::Sent),
+            (Status::Made, Event::Proven, Status::Proven),
+            (Status::Made, Event::NotSaved, Status::Made),
+            (Status::Made, Event::Refused, Status::Refused),
+            (Status::Sent, Event::Proven, Status::Proven),
+            (Status::Sent, Event::NotSaved, Status::Made),
+            (Status::Refused, Event::Allowed, Status::Made),
+        ];
+        for from in Status::ALL {
+            for event in [
+                Event::Made,
+                Event::Sent,
+                Event::Proven,
+                Event::NotSaved,
+                Event::Refused,
+                Event::Allowed,
+            ] {
+                let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
+                let next = from.next(event);
+                assert_eq!(next.ok(), row.map(|(_, _, to)| *to), "{from} and {event}");
+                if let Err(refused) = next {
+                    let said = format!("a checkpoint that is {from} cannot be {event}");
+                    assert_eq!(refused.to_string(), said);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_word_is_read_back_from_its_name() {
+        for status in CheckpointStatus::ALL {
+            assert_eq!(CheckpointStatus::parse(status.as_str()), Some(status));
+        }
+        for kind in CheckpointKind::ALL {
+            assert_eq!(CheckpointKind::parse(kind.as_str()), Some(kind));
+        }
+        for failure in SaveFailure::ALL {
+            assert_eq!(SaveFailure::parse(failure.as_str()), Some(failure));
+        }
+    }
+
+    #[test]
+    fn the_next_is_made_on_the_last_one_of_its_repository_that_was_not_refused() {
+        let row = |repository: &str, seq: u64, status: CheckpointStatus| CheckpointRow {
+            task_id: "t".parse().unwrap(),
+            repository: repository.to_owned(),
+            seq,
+            kind: CheckpointKind::Wip,
+            made_by: None,
+            commit: format!("{repository}{seq}"),
+            tree: "tree".to_owned(),
+            parents: Vec::new(),
+            message: "m".to_owned(),
+            signature: Signature::new("n", "e"),
+            commit_time: 1,
+            status,
+            remote: None,
+            branch: None,
+            advanced_to: None,
+            failure: None,
+            error: None,
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::UNIX_EPOCH,
+        };
+        use CheckpointStatus::{Intent, Made, Proven, Refused, Sent};
+        let rows = [
+            row("a", 1, Proven),
+            row("a", 2, Made),
+            row("b", 3, Sent),
+            row("c", 1, Refused),
+            row("a", 4, Refused),
+            row("a", 5, Intent),
+        ];
+        let commit = |repository| base_of_next(&rows, repository).map(|row| row.commit.as_str());
+        assert_eq!(
+            commit("a"),
+            Some("a2"),
+            "its push failed, and it goes with the next"
+        );
+        assert_eq!(commit("b"), Some("b3"));
+        assert_eq!(commit("c"), None);
+        assert_eq!(commit("d"), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The rows of notices: what is to be told to people outside, with the transitions of a notice.
+//! Values and functions over them.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::id::{EngineId, WorkTaskId};
+
+/// What a notice says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NoticeKind {
+    /// The work of a blocked task is proven on its branch.
+    CheckpointReady,
+    /// The work of a task could not be saved on its branch.
+    CheckpointFailed,
+}
+
+/// Where a notice stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NoticeStatus {
+    /// It is to be sent.
+    Pending,
+    /// An engine sends it.
+    InProgress,
+    /// It was sent, or was there.
+    Succeeded,
+    /// It is given up.
+    Failed,
+}
+
+/// What happens to a notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NoticeEvent {
+    /// An engine sends it; or another one does, because that is dead.
+    Claimed,
+    /// Its target shows it.
+    Sent,
+    /// It was not sent, and is tried again later.
+    Postponed,
+    /// It was not sent, and is not tried again.
+    GivenUp,
+}
+
+/// A notice, as it is kept. What it says never changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NoticeRow {
+    /// 64 hexadecimal digits that are its own.
+    pub(crate) token: String,
+    pub(crate) kind: NoticeKind,
+    pub(crate) task_id: WorkTaskId,
+    /// The commit that it is about.
+    pub(crate) commit: Option<String>,
+    /// The whole text, with its marker.
+    pub(crate) text: String,
+    pub(crate) status: NoticeStatus,
+    /// How often it was claimed.
+    pub(crate) attempts: u32,
+    /// Not before then.
+    pub(crate) next_at: Option<Timestamp>,
+    /// The engine that sends it.
+    pub(crate) owner: Option<EngineId>,
+    /// Why it was not sent when that was last tried: one line.
+    pub(crate) error: Option<String>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) updated_at: Timestamp,
+}
+
+/// An event that a notice takes no notice of where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a notice that is {from} cannot be {event}")]
+pub(crate) struct IllegalNoticeEvent {
+    from: NoticeStatus,
+    event: NoticeEvent,
+}
+
+impl NoticeKind {
+    pub(crate) const ALL: [Self; 2] = [Self::CheckpointReady, Self::CheckpointFailed];
+
+    /// The name that JSON documents and tokens use.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::CheckpointReady => "checkpoint_ready",
+            Self::CheckpointFailed => "checkpoint_failed",
+        }
+    }
+
+    /// The kind of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == text)
+    }
+}
+
+impl NoticeStatus {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Pending,
+        Self::InProgress,
+        Self::Succeeded,
+        Self::Failed,
+    ];
+
+    /// The name that JSON documents use.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::InProgress => "in_progress",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The status of this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == text)
+    }
+
+    /// Where `event` leads from here.
+    pub(crate) fn next(self, event: NoticeEvent) -> Result<Self, IllegalNoticeEvent> {
+        Ok(match (self, event) {
+            (Self::Pending | Self::InProgress, NoticeEvent::Claimed) => Self::InProgress,
+            (Self::InProgress, NoticeEvent::Sent) => Self::Succeeded,
+            (Self::InProgress, NoticeEvent::Postponed) => Self::Pending,
+            (Self::InProgress, NoticeEvent::GivenUp) => Self::Failed,
+            (from, event) => return Err(IllegalNoticeEvent { from, event }),
+        })
+    }
+}
+
+impl fmt::Display for NoticeStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for NoticeEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claimed => "claimed",
+            Self::Sent => "sent",
+            Self::Postponed => "postponed",
+            Self::GivenUp => "given up",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_is_a_row_of_the_table_or_refused() {
+        use NoticeEvent as Event;
+        use NoticeStatus as Status;
+        let table = [
+            (Status::Pending, Event::Claimed, Status::InProgress),
+            (Status::InProgress, Event::Claimed, Status::InProgress),
+            (Status::InProgress, Event::Sent, Status::Succeeded),
+            (Status::InProgress, Event::Postponed, Status::Pending),
+            (Status::InProgress, Event::GivenUp, Status::Failed),
+        ];
+        for from in Status::ALL {
+            for event in [
+                Event::Claimed,
+                Event::Sent,
+                Event::Postponed,
+                Event::GivenUp,
+            ] {
+                let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
+                let next = from.next(event);
+                assert_eq!(next.ok(), row.map(|(_, _, to)| *to), "{from} and {event}");
+                if let Err(refused) = next {
+                    let said = format!("a notice that is {from} cannot be {event}");
+                    assert_eq!(refused.to_string(), said);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_word_is_read_back_from_its_name() {
+        for status in NoticeStatus::ALL {
+            assert_eq!(NoticeStatus::parse(status.as_str()), Some(status));
+        }
+        for kind in NoticeKind::ALL {
+            assert_eq!(NoticeKind::parse(kind.as_str()), Some(kind));
+        }
+    }
+}
