@@ -55,6 +55,14 @@
 
 mod actors;
 mod blocking;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "nothing makes a checkpoint yet: only its tests reach it"
+    )
+)]
+mod branches;
 mod engine;
 mod error;
 pub mod events;

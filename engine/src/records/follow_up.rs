@@ -4,6 +4,9 @@ use jiff::Timestamp;
 
 use crate::id::WorkTaskId;
 
+/// Why a task waits, where its adapter says no more.
+pub(crate) const DEFAULT_WAITING_REASON: &str = "recoverable_blocked";
+
 /// What a blocked task goes on from, as it is kept: one row for each such task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FollowUpRow {

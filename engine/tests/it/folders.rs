@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs`
 /// has no place: it only says what is public.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "id",
     "failure",
     "events",
@@ -19,6 +19,7 @@ const ORDER: [&str; 19] = [
     "options",
     "actors",
     "workspace",
+    "branches",
     "step",
     "process",
     "run",
