@@ -235,7 +235,7 @@ Exit codes: 0 it was asked to, 1 there is no such run or it has ended, 2 the com
         run: String,
     },
 
-    /// Show one run or snapshot in full, with what was left out of it.
+    /// Show one run, session or snapshot in full, with what was left out of it.
     #[command(after_help = "\
 Examples:
   stillframe show snap_3f2a91
@@ -251,8 +251,8 @@ that is not UTF-8 is {\"base64\": \"…\"}.
 Exit codes: 0 done, 1 there is no such id or path or the id is ambiguous, 2 the command line is
 wrong.")]
     Show {
-        /// The id, or the beginning of it; of a snapshot also "latest", "latest~N" or "label:TEXT",
-        /// and with ":PATH" one file of it, relative to the workspace.
+        /// The id, or the beginning of it, but of a session all of it; of a snapshot also "latest",
+        /// "latest~N" or "label:TEXT", and with ":PATH" one file of it, relative to the workspace.
         #[arg(value_name = "ID[:PATH]")]
         id: OsString,
 
@@ -305,7 +305,8 @@ Examples:
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     Transcript {
-        /// A run, by its id or the beginning of it, or a session, by its id.
+        /// A run, by its id or the beginning of it, or a session, by all of its id. Of the same id the
+        /// run is meant.
         id: OsString,
         /// Only what comes after this position of the log, which each document names.
         #[arg(long, value_name = "POSITION", value_parser = number)]
@@ -324,7 +325,8 @@ Examples:
 Exit codes: 0 done, 1 it could not be done, or is done and lacks the content of an artifact, which
 could not be read, 2 the command line is wrong.")]
     Export {
-        /// A run, by its id or the beginning of it, or a session, by its id.
+        /// A run, by its id or the beginning of it, or a session, by all of its id. Of the same id the
+        /// run is meant.
         id: OsString,
         /// Put it into this directory, which is new or empty.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

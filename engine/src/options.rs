@@ -720,22 +720,31 @@ pub struct ExportRequest {
     /// A directory that is new or empty, and does not lie in the state directory. What is above it
     /// is there.
     pub to: PathBuf,
+    /// Cancelling it ends the export, which is `Cancelled` and leaves nothing, unless it is there
+    /// whole by then. Default: a token that nobody cancels.
+    pub cancellation: CancellationToken,
 }
 
 impl ExportRequest {
     /// A run, into the directory `to`.
     pub fn run(id: RunId, to: impl Into<PathBuf>) -> Self {
-        Self {
-            of: RecordsOf::Run(id),
-            to: to.into(),
-        }
+        Self::new(RecordsOf::Run(id), to.into())
     }
 
     /// A session with all of its runs, into the directory `to`.
     pub fn session(id: SessionId, to: impl Into<PathBuf>) -> Self {
+        Self::new(RecordsOf::Session(id), to.into())
+    }
+
+    fn new(of: RecordsOf, to: PathBuf) -> Self {
         Self {
-            of: RecordsOf::Session(id),
-            to: to.into(),
+            of,
+            to,
+            cancellation: CancellationToken::new(),
         }
+    }
+
+    stillframe_model::setters! {
+        cancellation: CancellationToken,
     }
 }

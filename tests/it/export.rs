@@ -155,6 +155,28 @@ fn a_run_is_exported_by_the_beginning_of_its_id() {
 }
 
 #[test]
+fn the_whole_id_of_a_session_is_no_beginning_of_a_runs() {
+    let ws = TestWorkspace::repository();
+    for (session, run) in [("job", "other"), ("late", "job-1"), ("same", "same")] {
+        let ids = ["--session", session, "--run-id", run];
+        ws.run(ids, "true").ok();
+    }
+    let exported = |id: &str, to: &str| {
+        ws.json(["export", id, "--to", to]);
+        lines(&ws.base().join(&to[3..]))
+    };
+    let session = exported("job", "../session");
+    assert_eq!(session[0]["id"], "job", "{:#}", session[0]);
+    assert_eq!(of_kind(&session, "run")[0]["run_id"], "other");
+    assert_eq!(ws.show("job")["id"], "job");
+    let run = exported("job-", "../run");
+    assert_eq!(of_kind(&run, "run")[0]["run_id"], "job-1");
+    let run = exported("same", "../same");
+    assert_eq!(of_kind(&run, "session"), Vec::<Value>::new());
+    assert_eq!(ws.show("same")["run_id"], "same");
+}
+
+#[test]
 fn what_is_refused_makes_nothing_and_touches_nothing() {
     let (ws, [run, _]) = two_runs();
     let full = ws.base().join("full");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stillframe::ErrorKind;
+use stillframe::CancellationToken;
 use stillframe::backends::printable;
 use stillframe::options::ExportRequest;
 use stillframe::records::ExportOutcome;
@@ -11,22 +11,22 @@ use super::Tools;
 use super::subject::{self, Subject};
 use crate::failure::Failure;
 use crate::output::{Reply, count, printable as printable_text, size};
-use crate::signals::Signals;
 
-/// Exports a run, or a session if there is no such run. A signal ends it, and nothing is left.
-pub(super) async fn export(tools: &Tools, id: &str, to: PathBuf) -> Result<Reply, Failure> {
+/// Exports a run or a session.
+pub(super) async fn export(
+    tools: &Tools,
+    id: &str,
+    to: PathBuf,
+    cancellation: CancellationToken,
+) -> Result<Reply, Failure> {
     let request = match subject::find(tools, id).await? {
         Subject::Run(id) => ExportRequest::run(id, to),
         Subject::Session(id) => ExportRequest::session(id, to),
     };
-    let mut signals = Signals::listen()?;
-    let outcome = tokio::select! {
-        outcome = tools.engine.export(request) => outcome?,
-        number = signals.next() => {
-            let message = "the export was stopped by a signal; nothing is left of it";
-            return Err(Failure::new(ErrorKind::Cancelled, message).by_signal(number));
-        }
-    };
+    let outcome = tools
+        .engine
+        .export(request.cancellation(cancellation))
+        .await?;
     let reply = Reply::new(tools.json, &outcome, || text(&outcome));
     let Some(line) = lost(&outcome.unreadable) else {
         return Ok(reply);

@@ -152,7 +152,9 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Events(query) => events::events(tools, query).await,
         Request::FollowEvents(query) => events::follow(tools, query).await,
         Request::Transcript { id, from } => transcript::transcript(tools, &id, from).await,
-        Request::Export { id, to } => export::export(tools, &id, to).await,
+        Request::Export { id, to } => {
+            until_a_signal(|cancellation| export::export(tools, &id, to, cancellation)).await
+        }
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,
@@ -178,15 +180,22 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
     }
 }
 
-/// Does `work` until a signal asks for it to end; then it ends as soon as it can, and leaves
-/// nothing. What was done by then is answered as ever.
+/// As [`until_a_signal`], for work on a workspace.
 async fn while_wanted<F: Future<Output = Result<Reply, Failure>>>(
     workspace: WorkspaceOptions,
     work: impl FnOnce(WorkspaceOptions) -> F,
 ) -> Result<Reply, Failure> {
+    until_a_signal(|cancellation| work(workspace.cancellation(cancellation))).await
+}
+
+/// Does `work` until a signal asks for it to end; then it ends as soon as it can, and leaves
+/// nothing. What was done by then is answered as ever.
+async fn until_a_signal<F: Future<Output = Result<Reply, Failure>>>(
+    work: impl FnOnce(CancellationToken) -> F,
+) -> Result<Reply, Failure> {
     let mut signals = Signals::listen()?;
     let cancellation = CancellationToken::new();
-    let mut work = Box::pin(work(workspace.cancellation(cancellation.clone())));
+    let mut work = Box::pin(work(cancellation.clone()));
     let mut signal = None;
     loop {
         tokio::select! {

@@ -34,8 +34,8 @@ pub(super) async fn runs(tools: &Tools, query: RunQuery) -> Result<Reply, Failur
     })
 }
 
-/// Shows the run or the snapshot with this id, or the only one whose id begins so; else the session
-/// of exactly this id; the snapshot that the name means in this workspace, if there is one.
+/// Shows the run of exactly this id, else the session; else the only run or snapshot whose id begins
+/// so; the snapshot that the name means in this workspace, if there is one.
 pub(super) async fn show(
     tools: &Tools,
     id: &str,
@@ -43,14 +43,12 @@ pub(super) async fn show(
 ) -> Result<Reply, Failure> {
     let run = tools.engine.find_run(id).await;
     let shown = match workspace {
-        None => match shown_by_id(tools, id, run).await {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidOptions) => {
-                match SessionDocument::of(tools, id).await {
-                    Err(other) if other.kind() == ErrorKind::NotFound => return Err(e),
-                    session => Shown::Session(Box::new(session?)),
-                }
-            }
-            shown => shown?,
+        None => match run {
+            Ok(run) if run.id.as_str() == id => Shown::Run(Box::new(run)),
+            run => match SessionDocument::of(tools, id).await {
+                Err(e) if e.kind() == ErrorKind::NotFound => shown_by_id(tools, id, run).await?,
+                session => Shown::Session(Box::new(session?)),
+            },
         },
         // No beginning of a run's id is meant by such a name, but a host may have called a run just
         // so.

@@ -12,21 +12,26 @@ pub(super) enum Subject {
     Session(SessionId),
 }
 
-/// The run of this id, or whose id begins so; the session of this id if there is no such run.
+/// The run of exactly this id; else the session of exactly this id; else the only run whose id
+/// begins so.
 pub(super) async fn find(tools: &Tools, id: &str) -> Result<Subject, Failure> {
-    match runs::by_id(tools, id).await {
-        Ok(run) => Ok(Subject::Run(run.id)),
-        Err(e) if [ErrorKind::NotFound, ErrorKind::InvalidOptions].contains(&e.kind()) => {
-            match tools.engine.find_session(id).await {
-                Ok(session) => Ok(Subject::Session(session.id)),
-                Err(other) if other.kind() != ErrorKind::NotFound => Err(other.into()),
-                Err(_) if e.kind() == ErrorKind::NotFound => Err(Failure::new(
-                    ErrorKind::NotFound,
-                    format!("there is no run and no session {}", output::shortened(id)),
-                )),
-                Err(_) => Err(e.into()),
-            }
-        }
+    let run = runs::by_id(tools, id).await.map(|run| run.id);
+    if let Ok(run) = &run
+        && run.as_str() == id
+    {
+        return Ok(Subject::Run(run.clone()));
+    }
+    match tools.engine.find_session(id).await {
+        Ok(session) => return Ok(Subject::Session(session.id)),
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
+        Err(_) => {}
+    }
+    match run {
+        Ok(run) => Ok(Subject::Run(run)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(Failure::new(
+            ErrorKind::NotFound,
+            format!("there is no run and no session {}", output::shortened(id)),
+        )),
         Err(e) => Err(e.into()),
     }
 }

@@ -3,7 +3,7 @@
 mod writer;
 
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::{Operation, Place};
+use stillframe_backends::{Interrupt, Place};
 
 use super::{Engine, records};
 use crate::error::Error;
@@ -14,6 +14,7 @@ use crate::records::artifact::ArtifactRecord;
 use crate::records::export::{ExportLine, ExportOutcome, ExportedRun};
 use crate::session::{details, stream};
 use crate::state::RunFilter;
+use crate::workspace::cancellation::Cancellation;
 use writer::ExportWriter;
 
 /// How many events are read at a time. Their data has up to 64 KiB each in the log.
@@ -41,7 +42,7 @@ impl Engine {
     ///
     /// All of it lies there, durably, or nothing does: it gets its name last. What was written when
     /// the runs had been read is in it; a run may be under way. It holds one page of events in
-    /// memory, however many there are. Dropping the future ends it.
+    /// memory, however many there are. Dropping the future ends it too.
     ///
     /// An artifact whose content cannot be read is no error: its line says why, and
     /// [`ExportOutcome::unreadable`] has its key.
@@ -50,7 +51,8 @@ impl Engine {
     ///
     /// `NotFound`: there is no such run, or no such session. `InvalidOptions`: the directory is not
     /// empty, lies in the state directory, or there is none above it. `PositionsForgotten`: a
-    /// clean-up removed events meanwhile that had not been read. Nothing was made.
+    /// clean-up removed events meanwhile that had not been read. `Cancelled`: by the request's token,
+    /// or because the engine stops. Nothing was made.
     pub async fn export(&self, request: ExportRequest) -> Result<ExportOutcome, Error> {
         let parts = &self.core.parts;
         let of_run = match &request.of {
@@ -61,10 +63,12 @@ impl Engine {
         let session_id = events.session_id.clone().expect("it is of a session");
         self.settle_ripe(of_run.as_ref()).await;
         let state_dir = parts.state_dir.path().to_owned();
+        let cancel = Cancellation::by(&self.core, &request.cancellation, Interrupt::never());
+        let op = cancel.operation();
         let begin = move || {
             let apart_from = [(&*state_dir, "the state directory")];
             let place = Place::find(&request.to, &apart_from)?;
-            ExportWriter::begin(&Operation::unbounded(), place)
+            ExportWriter::begin(&op, place)
         };
         let mut writer = parts.blocking.run(begin).await??;
 

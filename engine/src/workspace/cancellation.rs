@@ -24,14 +24,19 @@ impl Cancellation {
             Some(limit) => Interrupt::after(limit),
             None => Interrupt::never(),
         };
+        Self::by(core, &options.cancellation, interrupt)
+    }
+
+    /// By this token of a host, and when the time of `interrupt` is up.
+    pub(crate) fn by(core: &Core, host: &CancellationToken, interrupt: Interrupt) -> Self {
         let told = CancellationToken::new();
         // Blocking work may end before a task notices a cancellation that came before the work.
-        if options.cancellation.is_cancelled() {
+        if host.is_cancelled() {
             interrupt.cancel();
             told.cancel();
         }
         let forwarder = {
-            let (host, engine) = (options.cancellation.clone(), core.stopping.clone());
+            let (host, engine) = (host.clone(), core.stopping.clone());
             let (interrupt, told) = (interrupt.clone(), told.clone());
             async move {
                 tokio::select! {

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use stillframe::events::{EventDraft, EventType};
 use stillframe::options::ExportRequest;
 use stillframe::records::{ArtifactDraft, ReviewDraft, ReviewTarget};
-use stillframe::{AdapterOutput, Engine, ErrorKind, RunContext, RunOptions, SessionId};
+use stillframe::{
+    AdapterOutput, CancellationToken, Engine, ErrorKind, RunContext, RunOptions, SessionId,
+};
 use stillframe_artifact_store::{
     ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, GetError, MemoryStore,
     PutError, PutOptions, StoreError,
@@ -184,7 +186,7 @@ impl ArtifactStore for HeldUpReads {
 
 #[test]
 fn an_export_that_fails_or_is_not_wanted_any_more_leaves_nothing() {
-    for is_dropped in [false, true] {
+    for end in ["refused", "dropped", "cancelled"] {
         on_a_runtime(async {
             let host = Host::new();
             let (gate, is_there, open) = Gate::new();
@@ -200,14 +202,24 @@ fn an_export_that_fails_or_is_not_wanted_any_more_leaves_nothing() {
             kept.unwrap();
 
             let to = host.path().join("export");
+            let token = CancellationToken::new();
             let request = ExportRequest::session(session.id().clone(), &to);
+            let request = request.cancellation(token.clone());
             let exporting = engine.clone();
             let export = tokio::spawn(async move { exporting.export(request).await });
             wait_for(is_there).await;
             let beside = || fs::read_dir(host.path()).unwrap().count();
             assert!(!to.exists(), "half of it has no name");
             assert_eq!(beside(), 1, "it lies in one directory");
-            if is_dropped {
+            if end == "cancelled" {
+                token.cancel();
+                open.send(()).unwrap();
+                let error = export.await.unwrap().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+                assert_eq!(beside(), 0, "{end}");
+                return;
+            }
+            if end == "dropped" {
                 export.abort();
                 assert!(export.await.unwrap_err().is_cancelled());
                 open.send(()).unwrap();

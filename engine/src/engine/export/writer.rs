@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::export::{ExportLine, ExportOutcome, ExportedArtifact};
+use crate::workspace::cancellation::refusal;
 
 /// The file with the records.
 const RECORDS: &str = "records.jsonl";
@@ -54,6 +55,9 @@ impl ExportWriter {
 
     /// Adds a line.
     pub(super) fn line(&mut self, line: &ExportLine) -> Result<(), Error> {
+        if let Some(stopped) = refusal(&self.op, "exporting") {
+            return Err(stopped);
+        }
         let mut text = serde_json::to_vec(line).expect("a record is plain data");
         text.push(b'\n');
         let path = self.outcome.to.join(RECORDS);
