@@ -15,7 +15,7 @@ use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome}
 
 use crate::args::Args;
 use crate::commands::{
-    artifact, config, content, files, restore, runs, sessions, snapshot, upkeep,
+    artifact, config, content, files, restore, sessions, show, snapshot, upkeep,
 };
 use crate::failure::ErrorAndRun;
 
@@ -56,7 +56,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("show-run", of::<RunExport>()),
         ("sessions", of::<Vec<SessionRecord>>()),
         ("show-session", of::<sessions::SessionDocument>()),
-        ("show-snapshot", of::<runs::SnapshotDocument<'_>>()),
+        ("show-snapshot", of::<show::SnapshotDocument<'_>>()),
         ("snapshot-pin", of::<snapshot::PinnedDocument<'_>>()),
         ("snapshot-rm", of::<RemovalOutcome>()),
         ("snapshot", of::<TakenSnapshot>()),

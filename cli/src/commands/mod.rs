@@ -19,8 +19,9 @@ mod questions;
 pub(crate) mod restore;
 mod retention;
 mod run;
-pub(crate) mod runs;
+mod runs;
 pub(crate) mod sessions;
+pub(crate) mod show;
 pub(crate) mod snapshot;
 mod steps;
 mod subject;
@@ -139,7 +140,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,
         Request::Sessions(query) => sessions::sessions(tools, query).await,
-        Request::Show(id, workspace) => runs::show(tools, &id, workspace).await,
+        Request::Show(id, workspace) => show::show(tools, &id, workspace).await,
         Request::ShowFile(id, workspace, path) => content::show(tools, &id, workspace, &path).await,
         Request::ListFiles(id, workspace) => files::list(tools, &id, workspace).await,
         Request::Follow(id) => runs::follow(tools, &id).await,
