@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use stillframe_backends::ErrorKind;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 use tracing::Span;
 
@@ -23,6 +23,16 @@ use crate::records::queue::Priority;
 pub(crate) struct Blocking {
     brief: Arc<Semaphore>,
     long: Arc<Lanes>,
+    aside: Arc<Semaphore>,
+}
+
+/// How many pieces of work of a host may be aside at once. What blocks for ever has its thread for
+/// ever, and a process has few thousands of them.
+const MAX_ASIDE: usize = 32;
+
+/// Leave to do a piece of work aside: see [`Blocking::aside`].
+pub(crate) struct Aside {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A step that did not come to its end: it panicked, or the runtime is going down.
@@ -75,6 +85,7 @@ impl Blocking {
         Self {
             brief: Arc::new(Semaphore::new(threads.min(Semaphore::MAX_PERMITS))),
             long: Lanes::new(threads),
+            aside: Arc::new(Semaphore::new(MAX_ASIDE)),
         }
     }
 
@@ -115,11 +126,21 @@ impl Blocking {
         std::thread::Builder::new().spawn(work).map(drop)
     }
 
+    /// Waits until fewer than [`MAX_ASIDE`] pieces of work are aside.
+    pub(crate) async fn may_go_aside(&self) -> Aside {
+        let permit = Arc::clone(&self.aside).acquire_owned().await;
+        Aside {
+            _permit: permit.expect("the semaphore is never closed"),
+        }
+    }
+
     /// Does `work` on a thread of its own, so that nothing waits for it that must not: it may block,
     /// though it should not. Once this is dropped, `work` is dropped where it next waits. A panic
-    /// comes back as what it was thrown with; `None`: the runtime is going down.
+    /// comes back as what it was thrown with; `None`: the runtime is going down. `leave` is given
+    /// back once the thread is at its end, however long nobody waits for it.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
+        leave: Aside,
         work: impl Future<Output = T> + Send + 'static,
     ) -> std::io::Result<Option<Result<T, Box<dyn Any + Send>>>> {
         let (mut tell, told) = oneshot::channel();
@@ -132,6 +153,7 @@ impl Blocking {
                     () = tell.closed() => None,
                 }
             });
+            drop(leave);
             if let Some(done) = done {
                 // Nobody waits any more where this fails.
                 let _ = tell.send(done);

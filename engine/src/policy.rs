@@ -47,7 +47,8 @@ pub use violation::{PolicyViolation, ViolationAction, ViolationKind};
 /// ```
 pub trait Policy: Send + Sync + 'static {
     /// Decides. It is called on a thread of its own, and dropped when its time is up; one that
-    /// blocks its thread then goes on for nothing, and holds nobody up.
+    /// blocks its thread then goes on for nothing, and holds nobody up. At most 32 calls are under
+    /// way in an engine at once; who cannot ask within the time is refused.
     fn decide(&self, request: PolicyRequest) -> impl Future<Output = PolicyDecision> + Send;
 }
 

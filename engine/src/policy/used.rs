@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::Deserialize as _;
 
 use crate::events::event::{Event, EventType};
-use crate::id::EventId;
 use crate::policy::usage::Usage;
 use crate::policy::violation::{PolicyViolation, ViolationAction};
 
@@ -19,8 +18,6 @@ pub(crate) struct Used {
     pub(crate) usage: Usage,
     /// How long it was worked on before this process did.
     pub(crate) worked: Duration,
-    /// The events of calls and of usage that are counted, as far as they may be sent again.
-    pub(crate) counted: HashSet<EventId>,
     /// The refusals that were told.
     pub(crate) refusals: u64,
     /// What the run is to end for, if its engine died before it had.
@@ -84,8 +81,6 @@ pub(crate) struct UsedTotal {
     pub(crate) tool_calls: u64,
     /// What its adapter reported; what a host reports outside of the run's work is not of it.
     pub(crate) usage: Usage,
-    /// The time of the last event of the run that its engine wrote, whatever it says.
-    pub(crate) last_event_at: Option<Timestamp>,
 }
 
 /// How long the work went on whose engine died, by the events of its run, if it was under way until
@@ -201,7 +196,6 @@ mod tests {
         let total = UsedTotal {
             tool_calls: 1,
             usage: Usage::tokens(3, 4).cost(1.5),
-            last_event_at: None,
         };
         let used = Used::of(&total, &events);
         assert_eq!(used.tool_calls, 1);

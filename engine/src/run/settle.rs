@@ -314,16 +314,21 @@ async fn said(
     })
 }
 
-/// How long a run was worked on, up to the last that is known of its engine.
+/// How long a run was worked on, up to the last that is known of its engine. What was written
+/// later than that could be is of an engine that settles it.
 async fn worked(core: &Core, run: &RunRow, seen_at: Option<Timestamp>) -> Result<Duration, Error> {
     let query = EventQuery {
         event_types: Used::TYPES.to_vec(),
         ..EventQuery::session(run.session_id.clone()).run(run.id.clone())
     };
     let (reader, id) = (&core.parts.reader, run.id.clone());
-    let read = reader.read(move |store| Ok((store.used_total(&id)?, store.events(&query)?)));
-    let (total, events) = read.await?;
-    let until = total.last_event_at.max(seen_at);
+    let read = reader.read(move |store| Ok((store.last_event_at(&id)?, store.events(&query)?)));
+    let (last, events) = read.await?;
+    let latest = seen_at.and_then(|at| at.checked_add(core.parts.settings.heartbeat).ok());
+    let until = match latest {
+        Some(latest) => last.max(seen_at).min(Some(latest)),
+        None => last,
+    };
     Ok(until.map_or(Duration::ZERO, |until| worked_until(&events, until)))
 }
 

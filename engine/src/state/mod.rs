@@ -190,6 +190,9 @@ pub(crate) trait StateStore: BranchState + Send {
     /// What the events of a run add up to for its limits.
     fn used_total(&self, run_id: &RunId) -> Result<UsedTotal, StateError>;
 
+    /// The time of the last event of a run that no host wrote.
+    fn last_event_at(&self, run_id: &RunId) -> Result<Option<Timestamp>, StateError>;
+
     /// The agents that worked in a run, in the order in which they began.
     fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, StateError>;
 

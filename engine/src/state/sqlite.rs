@@ -86,7 +86,9 @@ use reviews::{SELECT_REVIEW, read_review};
 use run_state::{
     SELECT_STATE_TRANSITION, SELECT_STATE_VALUE, read_state_transition, read_state_value,
 };
-use run_totals::{SELECT_TOTALS, SELECT_USED, read_totals, read_used};
+use run_totals::{
+    SELECT_LAST_AT, SELECT_TOTALS, SELECT_USED, read_last_at, read_totals, read_used,
+};
 use runs::{SELECT_RUN, read_run};
 use sessions::{SELECT_DETAILS, SELECT_SESSION, read_details, read_session, select_sessions};
 use snapshots::{
@@ -488,6 +490,11 @@ impl StateStore for SqliteStore {
     fn used_total(&self, run_id: &RunId) -> Result<UsedTotal, StateError> {
         let found = self.one(SELECT_USED, params![run_id.as_str()], read_used)?;
         Ok(found.unwrap_or_default())
+    }
+
+    fn last_event_at(&self, run_id: &RunId) -> Result<Option<Timestamp>, StateError> {
+        let found = self.one(SELECT_LAST_AT, params![run_id.as_str()], read_last_at)?;
+        Ok(found.flatten())
     }
 
     fn agents(&self, run_id: &RunId) -> Result<Vec<AgentRecord>, StateError> {

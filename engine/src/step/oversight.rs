@@ -127,11 +127,6 @@ impl Oversight {
         }
     }
 
-    /// Whether an event of this id was counted before in this process.
-    fn is_counted(&self, id: &EventId) -> bool {
-        self.used().counted.contains(id)
-    }
-
     /// What the log is told of a violation; `None`: nothing. An adapter that asks again and again for
     /// what is refused each time does not fill it.
     pub(crate) fn tell(&self, violation: &PolicyViolation) -> Option<PolicyViolation> {
@@ -154,24 +149,31 @@ impl Oversight {
     }
 
     /// Counts what was reported; answers with the total.
-    fn add(&self, reported: Usage, sent_again: impl IntoIterator<Item = EventId>) -> Usage {
+    fn add(&self, reported: Usage) -> Usage {
         let mut used = self.used();
-        used.counted.extend(sent_again);
         used.usage = used.usage.and(reported);
         used.usage
     }
 }
 
 /// What a policy answers, within its time; or why that is a refusal. It is asked on a thread of its
-/// own: one that blocks is not waited for either, and holds nobody up.
+/// own: one that blocks is not waited for either, and holds nobody up but who asks it while as many
+/// questions as may be are with it.
 async fn decision(
     blocking: &Blocking,
     policy: BoxPolicy,
     request: PolicyRequest,
 ) -> Result<PolicyDecision, (ViolationKind, String)> {
-    let asked = blocking.aside(async move { policy.decision(request).await });
     let no_answer = |message| Err((ViolationKind::NoAnswer, message));
-    match tokio::time::timeout(POLICY_TIMEOUT, asked).await {
+    let until = tokio::time::Instant::now() + POLICY_TIMEOUT;
+    let Ok(leave) = tokio::time::timeout_at(until, blocking.may_go_aside()).await else {
+        return no_answer(format!(
+            "the policy could not be asked within {} s, because it does not come back from earlier questions",
+            POLICY_TIMEOUT.as_secs()
+        ));
+    };
+    let asked = blocking.aside(leave, async move { policy.decision(request).await });
+    match tokio::time::timeout_at(until, asked).await {
         Ok(Ok(Some(Ok(decision)))) => Ok(decision),
         Ok(Ok(Some(Err(payload)))) => {
             let message = format!("the policy panicked: {}", panic_text(&*payload));
@@ -364,13 +366,7 @@ impl RunContext {
         }
         let drafts = match refusal {
             // What was used was used, and nothing else of it is written.
-            Some(_) => {
-                sent = reports
-                    .iter()
-                    .filter_map(|draft| draft.id.clone())
-                    .collect();
-                reports.clone()
-            }
+            Some(_) => reports.clone(),
             None => drafts,
         };
         if calls.is_empty() && reports.is_empty() {
@@ -394,7 +390,7 @@ impl RunContext {
             if !is_refused {
                 calls.into_iter().for_each(Reserved::keep);
             }
-            let total = steps.oversight().add(usage.unwrap_or_default(), sent);
+            let total = steps.oversight().add(usage.unwrap_or_default());
             // Here, so that what counts is judged though nobody waits for it.
             let mut refused = None;
             if usage.is_some() {
@@ -418,8 +414,7 @@ impl RunContext {
         Ok(events)
     }
 
-    /// Whether the same event was sent before, so that it counts already: in this batch, in this
-    /// process, or before it.
+    /// Whether the same event was sent before, so that it counts already: in this batch, or before.
     async fn is_sent_again(
         &self,
         draft: &EventDraft,
@@ -428,7 +423,7 @@ impl RunContext {
         let Some(id) = &draft.id else {
             return Ok(false);
         };
-        if self.steps.oversight().is_counted(id) || self.steps.has_event(id).await? {
+        if self.steps.has_event(id).await? {
             return Ok(true);
         }
         Ok(!sent.insert(id.clone()))

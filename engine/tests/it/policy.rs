@@ -1,9 +1,11 @@
 //! What runs may do: a policy that is asked, and limits.
 
 use std::fs;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use stillframe::events::{EventDraft, EventQuery, EventSource, EventType};
 use stillframe::options::TranscriptQuery;
@@ -672,6 +674,62 @@ async fn one_that_blocks_the_only_thread_denies_and_holds_nothing_up() {
     drop(late);
 }
 
+/// A policy that blocks each of its threads until it is let go, and counts them.
+#[derive(Clone, Default)]
+struct Stuck {
+    threads: Arc<AtomicUsize>,
+    is_let_go: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Policy for Stuck {
+    async fn decide(&self, request: PolicyRequest) -> PolicyDecision {
+        if let PolicySubject::ToolCall { .. } = request.subject {
+            self.threads.fetch_add(1, Ordering::SeqCst);
+            let (is_let_go, rings) = &*self.is_let_go;
+            let held = is_let_go.lock().unwrap();
+            drop(rings.wait_while(held, |is_let_go| !*is_let_go).unwrap());
+        }
+        PolicyDecision::Allow
+    }
+}
+
+#[tokio::test]
+async fn one_that_blocks_for_ever_does_not_take_a_thread_for_each_question() {
+    let host = Host::new();
+    let policy = Stuck::default();
+    let (engine, session) = engine(&host, policy.clone()).await;
+    let work = Work({
+        let policy = policy.clone();
+        move |context: RunContext| {
+            let policy = policy.clone();
+            async move {
+                let call = |n: usize| {
+                    let context = context.clone();
+                    async move {
+                        let tool = ToolOptions::new(format!("Edit {n}"));
+                        let called = context.call_tool(tool, async { Ok(()) });
+                        called.await.map(drop).map_err(|e| e.to_string())
+                    }
+                };
+                let calls: Vec<_> = (0..40).map(|n| tokio::spawn(call(n))).collect();
+                for called in calls {
+                    let refused = called.await.unwrap().unwrap_err();
+                    assert!(refused.contains("within 5 s"), "{refused}");
+                }
+                assert_eq!(policy.threads.load(Ordering::SeqCst), 32);
+                *policy.is_let_go.0.lock().unwrap() = true;
+                policy.is_let_go.1.notify_all();
+                assert_eq!(call(41).await, Ok(()));
+                Ok(AdapterOutput::empty())
+            }
+        }
+    });
+    let run = session.execute_run(RunOptions::new("edit"), work).await;
+    completed(&run.unwrap());
+    let all = violations(&engine).await;
+    assert!(all.iter().all(|told| told.kind == ViolationKind::NoAnswer));
+}
+
 #[tokio::test]
 async fn it_knows_what_the_run_has_used() {
     let host = Host::new();
@@ -1018,6 +1076,116 @@ fn what_was_used_counts_on_when_the_run_is_gone_on_with() {
         // 45 of 40 tokens, then a fourth call of three, then 60 tokens.
         let (tokens, calls) = (ViolationKind::MaxTokens, ViolationKind::MaxToolCalls);
         assert_eq!(kinds, [tokens, calls, tokens]);
+    });
+}
+
+/// Leaves a run to a dead engine whose work has done `first`, and then has no end. `lived` comes
+/// back once the engine may die.
+fn leave_at_work<F: Future<Output = ()>>(
+    options: EngineOptions,
+    (run, first): (RunOptions, Vec<EventDraft>),
+    lived: impl FnOnce(Engine) -> F + Send,
+) where
+    F: Send,
+{
+    die_in_the_middle_of(async {
+        let engine = Engine::start(options).await.unwrap();
+        let session = engine.session("s").await.unwrap();
+        let (reported, has_reported) = tokio::sync::oneshot::channel();
+        let todo = Mutex::new(Some((first, reported)));
+        let work = Work(move |context: RunContext| {
+            let todo = todo.lock().unwrap().take();
+            async move {
+                let (first, reported) = todo.unwrap();
+                for draft in first {
+                    context.emit_draft(draft).await?;
+                }
+                reported.send(()).unwrap();
+                std::future::pending().await
+            }
+        });
+        tokio::spawn(async move { session.execute_run(run, work).await });
+        has_reported.await.unwrap();
+        lived(engine).await;
+    });
+}
+
+#[test]
+fn a_dead_engine_has_worked_until_its_death_and_not_until_that_is_found() {
+    let host = Host::new();
+    let seconds = Arc::new(AtomicI64::new(1_700_000_000));
+    let heartbeat = Duration::from_millis(50);
+    let options = || {
+        let seconds = seconds.clone();
+        let options = host.options().heartbeat(heartbeat);
+        options.clock(move || Timestamp::from_second(seconds.load(Ordering::Relaxed)).unwrap())
+    };
+    let run = || {
+        let limits = RunLimits::default().max_duration(Duration::from_secs(3600));
+        let run = RunOptions::new("edit").workspace(host.workspace());
+        run.run_id("left".parse().unwrap())
+            .resumable(true)
+            .limits(limits)
+    };
+    leave_at_work(options(), (run(), Vec::new()), async |_engine| {
+        seconds.fetch_add(600, Ordering::Relaxed);
+        let now = seconds.load(Ordering::Relaxed) * 1_000_000_000;
+        eventually("it says that it is there", || async {
+            let log = rusqlite::Connection::open(host.state().join("stillframe.db")).unwrap();
+            let last = log.query_row("SELECT heartbeat_at FROM leases", (), |row| row.get(0));
+            last == Ok(now)
+        })
+        .await;
+    });
+    seconds.fetch_add(12 * 3600, Ordering::Relaxed);
+    on_a_runtime(async {
+        let engine = Engine::start(options()).await.unwrap();
+        let session = engine.session("s").await.unwrap();
+        let query = EventQuery::all().of_type(EventType::RUN_INTERRUPTED);
+        let told = engine.events(query).await.unwrap();
+        let worked = told[0].data["worked_ms"].as_u64().unwrap();
+        assert!((600_000..=600_050).contains(&worked), "{worked}");
+        completed(&session.execute_run(run(), writes("a", "b")).await.unwrap());
+    });
+}
+
+#[test]
+fn no_report_is_too_large_for_a_run_to_be_settled_and_gone_on_with() {
+    let host = Host::new();
+    let run = || {
+        let limits = RunLimits::default().max_cost(Limit::deny(1e19));
+        let run = RunOptions::new("use").run_id("left".parse().unwrap());
+        run.resumable(true).limits(limits.max_tokens(u64::MAX))
+    };
+    let usage = json!({
+        "input_tokens": i64::MAX, "output_tokens": u64::MAX, "cost": 9_000_000_000_000_000_000_u64
+    });
+    let report = || EventDraft::new(EventType::TOKEN_USAGE_UPDATED, usage.clone());
+    let reports = vec![report(), report().id("usage-2".parse().unwrap())];
+    leave_at_work(
+        host.options(),
+        // The limit is met by the second one, which is on record.
+        (run().limits(RunLimits::default().max_cost(1e30)), reports),
+        async |_| {},
+    );
+    on_a_runtime(async {
+        let (engine, session) = host.session().await;
+        let left = engine.find_run("left").await.unwrap();
+        assert_eq!(left.status, RunStatus::Interrupted);
+        let usage = usage.clone();
+        let work = Work(move |context: RunContext| {
+            let again = EventDraft::new(EventType::TOKEN_USAGE_UPDATED, usage.clone());
+            async move {
+                let more = context.report_usage(Usage::default().cost(1.0)).await;
+                let message = more.unwrap_err().to_string();
+                assert!(message.contains("18000000000000000000"), "{message}");
+                // It counts already.
+                let again = again.id("usage-2".parse().unwrap());
+                context.emit_draft(again).await?;
+                Ok(AdapterOutput::empty())
+            }
+        });
+        completed(&session.execute_run(run(), work).await.unwrap());
     });
 }
 

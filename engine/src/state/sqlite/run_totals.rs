@@ -1,5 +1,6 @@
 //! What runs amount to: counts of their rows, and the tokens that were added up.
 
+use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::agents::add_agent_tokens;
@@ -57,15 +58,16 @@ pub(super) fn read_totals(row: &Row<'_>) -> Result<RunTotals, StateError> {
     })
 }
 
-/// The sums are made here, however many events there are. A row of a version without sources is an
-/// adapter's: only they could write it.
+/// The sums are made here, however many events there are, and of floating-point numbers, because
+/// those of integers fail where they overflow. A row of a version without sources is an adapter's:
+/// only they could write it.
 pub(super) const SELECT_USED: &str = concat!(
-    "SELECT max(id), count(CASE type WHEN 'tool_call_started' THEN 1 END),
-         total(CASE WHEN is_usage THEN max(0, coalesce(data ->> '$.input_tokens', 0)) END),
-         total(CASE WHEN is_usage THEN max(0, coalesce(data ->> '$.output_tokens', 0)) END),
-         sum(CASE WHEN is_usage THEN max(0, data ->> '$.cost') END),
-         max(CASE WHEN source IS NOT 'host' THEN timestamp END), max(damaged) AS damaged
-       FROM (SELECT id, type, data, timestamp, source,
+    "SELECT count(CASE type WHEN 'tool_call_started' THEN 1 END),
+         total(CASE WHEN is_usage THEN max(0, data ->> '$.input_tokens') END),
+         total(CASE WHEN is_usage THEN max(0, data ->> '$.output_tokens') END),
+         sum(CASE WHEN is_usage THEN max(0.0, CAST(data ->> '$.cost' AS REAL)) END),
+         max(damaged) AS damaged
+       FROM (SELECT type, data,
                  type = 'token_usage_updated' AND coalesce(source, 'adapter') = 'adapter'
                      AS is_usage, ",
     damaged!(events),
@@ -75,14 +77,24 @@ pub(super) const SELECT_USED: &str = concat!(
 pub(super) fn read_used(row: &Row<'_>) -> Result<UsedTotal, StateError> {
     // A sum of numbers that SQLite has is never negative here, and stays at the most there is.
     let tokens = |at: usize| row.get::<_, f64>(at).map(|sum| sum as u64);
-    let last: Option<i64> = row.get(5)?;
     Ok(UsedTotal {
-        tool_calls: row.get::<_, i64>(1)?.unsigned_abs(),
+        tool_calls: row.get::<_, i64>(0)?.unsigned_abs(),
         usage: Usage {
-            input_tokens: tokens(2)?,
-            output_tokens: tokens(3)?,
-            cost: row.get(4)?,
+            input_tokens: tokens(1)?,
+            output_tokens: tokens(2)?,
+            cost: row.get(3)?,
         },
-        last_event_at: last.map(time).transpose()?,
     })
+}
+
+pub(super) const SELECT_LAST_AT: &str = concat!(
+    "SELECT max(timestamp), max(damaged) AS damaged
+       FROM (SELECT timestamp, ",
+    damaged!(events),
+    " FROM events WHERE run_id = ?1 AND source IS NOT 'host')"
+);
+
+pub(super) fn read_last_at(row: &Row<'_>) -> Result<Option<Timestamp>, StateError> {
+    let last: Option<i64> = row.get(0)?;
+    last.map(time).transpose()
 }
