@@ -23,6 +23,7 @@ use crate::records::queue::Priority;
 pub(crate) struct Blocking {
     brief: Arc<Semaphore>,
     long: Arc<Lanes>,
+    puts: Arc<Semaphore>,
     aside: Arc<Semaphore>,
 }
 
@@ -79,12 +80,14 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Box<dy
 }
 
 impl Blocking {
-    /// At most so many brief steps at once, and as many pieces of long work; more wait for their
-    /// turn.
+    /// At most so many brief steps at once, as many pieces of long work, and as many puts of
+    /// artifacts; more wait for their turn.
     pub(crate) fn new(threads: usize) -> Self {
+        let turns = || Arc::new(Semaphore::new(threads.min(Semaphore::MAX_PERMITS)));
         Self {
-            brief: Arc::new(Semaphore::new(threads.min(Semaphore::MAX_PERMITS))),
+            brief: turns(),
             long: Lanes::new(threads),
+            puts: turns(),
             aside: Arc::new(Semaphore::new(MAX_ASIDE)),
         }
     }
@@ -184,6 +187,28 @@ impl Blocking {
     ) -> Result<T, StepLost> {
         let slot = self.long.take(Demand::UNKNOWN).await;
         done_on_a_thread(slot, work).await
+    }
+
+    /// As [`Blocking::run_long`], for a put of an artifact. Puts have turns of their own: who puts
+    /// one keeps clean-ups out, and long work may be a clean-up that waits for that.
+    pub(crate) async fn run_put<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StepLost> {
+        let permit = Arc::clone(&self.puts)
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
+        done_on_a_thread(permit, work).await
+    }
+
+    /// As [`Blocking::run_long`], without a turn: for work that mostly waits for others, who may
+    /// need the turn. The caller sees to it that there is little of it at once.
+    pub(crate) async fn run_beside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, StepLost> {
+        done_on_a_thread((), work).await
     }
 }
 

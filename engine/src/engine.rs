@@ -50,7 +50,7 @@ use crate::state::sqlite::SqliteStore;
 use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::answering;
 use crate::telemetry;
-use crate::upkeep::recovery;
+use crate::upkeep::{recovery, trim};
 
 /// How long to wait, at a shutdown, for what was cancelled.
 const CANCEL_GRACE: Duration = Duration::from_secs(60);
@@ -106,6 +106,8 @@ impl Engine {
                 watched: WatchedWorkspaces::default(),
                 adopted: Adopted::default(),
                 lock,
+                removing: Arc::default(),
+                trimming: Arc::default(),
                 queue_bell: Arc::default(),
                 stopped: CancellationToken::new(),
             }
@@ -151,6 +153,9 @@ impl Engine {
             }
         }
         tokio::spawn(sweep);
+        if engine.core.parts.state_dir.is_writable() {
+            tokio::spawn(finish_removals(engine.core.clone()));
+        }
         if !options.adapters.is_empty() && engine.core.parts.state_dir.is_writable() {
             let shared = Arc::downgrade(&engine.core.shared);
             let (adapters, max_running) = (options.adapters.clone(), options.max_running);
@@ -378,6 +383,19 @@ impl Engine {
             .relief(async move { answering::answer(&core, &asked, &text).await })
             .await?;
         self.find_question(id.as_str()).await
+    }
+}
+
+/// Finishes in the background the removals of sessions that dead engines have begun. What is left
+/// when the engine stops is for the next one.
+async fn finish_removals(core: Core) {
+    tokio::select! {
+        finished = trim::finish(&core) => {
+            if let Err(e) = finished {
+                tracing::warn!(error = %e.chain(), "sessions that were being removed are still there");
+            }
+        }
+        () = core.parts.stopped.cancelled() => {}
     }
 }
 

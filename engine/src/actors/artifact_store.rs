@@ -122,12 +122,13 @@ impl Actor for ArtifactStoreActor {
                     Ok(artifacts.store()?.put(&key, &mut *content, &options)?)
                 };
                 match reader {
-                    Reader::Blocking => start(blocking, reply, put),
+                    Reader::Blocking => start(reply, async move { blocking.run_put(put).await }),
                     Reader::Own => start_beside(&blocking, reply, put),
                 }
             }
             ArtifactStoreMessage::Get { key, reply } => {
-                start(blocking, reply, move || Ok(artifacts.store()?.get(&key)?));
+                let get = move || Ok(artifacts.store()?.get(&key)?);
+                start(reply, async move { blocking.run_long(get).await });
             }
         }
         Ok(())
@@ -136,12 +137,11 @@ impl Actor for ArtifactStoreActor {
 
 /// Does `work` outside of the actor, and answers.
 fn start<T: Send + 'static>(
-    blocking: Blocking,
     reply: Reply<T>,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    work: impl Future<Output = Result<Result<T, Error>, StepLost>> + Send + 'static,
 ) {
     tokio::spawn(async move {
-        let result = match blocking.run_long(work).await {
+        let result = match work.await {
             Ok(result) => result,
             Err(lost) => Err(lost.into()),
         };

@@ -85,6 +85,10 @@ pub(crate) struct Parts {
     pub(crate) watched: WatchedWorkspaces,
     pub(crate) adopted: Adopted,
     pub(crate) lock: Arc<EngineLock>,
+    /// Whose turn it is to remove artifacts: each who does waits for those who put some.
+    pub(crate) removing: Arc<tokio::sync::Mutex<()>>,
+    /// Whose turn it is to remove events and sessions.
+    pub(crate) trimming: Arc<tokio::sync::Mutex<()>>,
     /// Rung when a queued run may be begun.
     pub(crate) queue_bell: Arc<Notify>,
     /// Cancelled once the tree of actors has stopped.

@@ -42,7 +42,7 @@ pub struct EngineOptions {
     /// wait, and of those that wait, interactive work is done before batch work, and work on small
     /// workspaces before work on large ones, which have 2000 files or more. Work on large workspaces
     /// takes at most three quarters of the threads, if there are several. Brief steps, such as opening
-    /// a workspace, wait for none of this. Default: 8.
+    /// a workspace, wait for none of this, and as many artifacts again may be stored. Default: 8.
     pub max_blocking: usize,
     /// How long to wait for a workspace that somebody else uses, before `Busy`. Default: 10 s.
     pub lock_timeout: Duration,

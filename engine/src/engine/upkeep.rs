@@ -94,7 +94,14 @@ impl Engine {
         let core = self.core.clone();
         self.core
             .operation(async move {
-                let collect = || gc::collect(&core, opened.clone(), options.clone());
+                let collect = async || {
+                    if !options.dry_run
+                        && let Err(e) = trim::finish(&core).await
+                    {
+                        tracing::warn!(error = %e.chain(), "sessions that were being removed are still there");
+                    }
+                    gc::collect(&core, opened.clone(), options.clone()).await
+                };
                 let parts = &core.parts;
                 parts.reserve.if_needed(&parts.blocking, collect).await
             })
@@ -184,7 +191,7 @@ impl Engine {
 
     /// Removes old events, and old sessions that have ended with all that is on record of them, as
     /// the options say; by default nothing. It may be called at any time, while runs go on, and
-    /// repeated: what an interrupted call has left is removed by the next.
+    /// repeated: a removal that was interrupted is finished by the next engine, or the next clean-up.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -214,8 +221,8 @@ impl Engine {
     ///
     /// It removes few at a time, so that others can write in between. A session to which something is
     /// written meanwhile stays as a whole; once its removal has begun, writing to it is `Conflict`.
-    /// Content of artifacts is removed while nobody stores one: a session with artifacts may have to
-    /// wait for the next call.
+    /// Sessions and content of artifacts are removed while nobody stores an artifact: they may have
+    /// to wait for the next call.
     ///
     /// # Errors
     ///

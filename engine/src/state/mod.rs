@@ -247,11 +247,17 @@ pub(crate) trait StateStore: BranchState + Send {
     /// The sessions whose removal has begun, in that order.
     fn removals(&self) -> Result<Vec<SessionId>, StateError>;
 
+    /// Fails if there is no such session, or it is being removed.
+    fn check_accepts(&self, id: &SessionId) -> Result<(), StateError>;
+
     /// How much was ever written to a session; `NotFound` if there is none.
     fn session_extent(&self, id: &SessionId) -> Result<SessionExtent, StateError>;
 
     /// The keys under which a session has or had artifacts, but for those that another one uses.
     fn artifact_keys(&self, session_id: &SessionId) -> Result<Vec<String>, StateError>;
+
+    /// The kinds of the stores that keep or kept artifacts of a session.
+    fn artifact_stores(&self, session_id: &SessionId) -> Result<Vec<String>, StateError>;
 
     /// The event of this id; `None`: unknown.
     fn event(&self, id: &EventId) -> Result<Option<Event>, StateError>;

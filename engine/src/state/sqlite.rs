@@ -75,7 +75,7 @@ use events::{
     Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, SELECT_NEXT_EVENT_TIME, find_event,
     read_event, select_events, types_of,
 };
-use forgetting::{event_floor, removable_sessions, removals, session_extent};
+use forgetting::{check_accepts, event_floor, removable_sessions, removals, session_extent};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -623,15 +623,27 @@ impl StateStore for SqliteStore {
         ended_before: Option<Timestamp>,
         keep: Option<u64>,
     ) -> Result<Vec<SessionId>, StateError> {
-        removable_sessions(&self.connection, ended_before, keep, None)
+        removable_sessions(&self.connection, ended_before, keep)
     }
 
     fn removals(&self) -> Result<Vec<SessionId>, StateError> {
         removals(&self.connection)
     }
 
+    fn check_accepts(&self, id: &SessionId) -> Result<(), StateError> {
+        check_accepts(&self.connection, id)
+    }
+
     fn session_extent(&self, id: &SessionId) -> Result<SessionExtent, StateError> {
         session_extent(&self.connection, id)
+    }
+
+    fn artifact_stores(&self, session_id: &SessionId) -> Result<Vec<String>, StateError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT DISTINCT storage_backend FROM artifacts WHERE session_id = ?1",
+        )?;
+        let kinds = statement.query_map(params![session_id.as_str()], |row| row.get(0))?;
+        Ok(kinds.collect::<Result<_, _>>()?)
     }
 
     fn artifact_keys(&self, session_id: &SessionId) -> Result<Vec<String>, StateError> {

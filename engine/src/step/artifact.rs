@@ -30,7 +30,7 @@ pub(crate) async fn put(
         )));
     }
     let parts = &core.parts;
-    let held = registering(core).await?;
+    let held = registering(core, session_id).await?;
     let meta = core.put(key, content).await?;
     let whose = (session_id, hold.map(|hold| &hold.run_id));
     let record = ArtifactRecord {
@@ -43,11 +43,20 @@ pub(crate) async fn put(
     Ok(record)
 }
 
-/// Protects what is about to be put from clean-ups.
-pub(crate) async fn registering(core: &Core) -> Result<Registering, Error> {
+/// Protects what is about to be put from clean-ups. Fails if the session takes nothing, because what
+/// is put replaces content under its key before the row is refused.
+pub(crate) async fn registering(core: &Core, session_id: &SessionId) -> Result<Registering, Error> {
     let state_dir = core.parts.state_dir.clone();
     let begin = move || Registering::begin(state_dir.path());
-    core.parts.blocking.run(begin).await?
+    let held = core.parts.blocking.run(begin).await??;
+    // After that: no removal of a session begins meanwhile.
+    let id = session_id.clone();
+    let check = core
+        .parts
+        .reader
+        .read(move |store| store.check_accepts(&id));
+    check.await?;
+    Ok(held)
 }
 
 /// The record of what the store has, to be registered.

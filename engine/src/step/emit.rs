@@ -101,7 +101,7 @@ pub(crate) async fn emit(
     if large.is_empty() {
         return core.parts.writer.commit(changes).await;
     }
-    let held = artifact::registering(core).await?;
+    let held = artifact::registering(core, session_id).await?;
     let rows = beside::keep(core, session_id, large).await?;
     changes.extend(rows);
     core.parts

@@ -306,9 +306,7 @@ pub(crate) async fn remove_artifact(core: &Core, key: ArtifactKey) -> Result<(),
         id: None,
         at: core.parts.now(),
     };
-    let parts = core.parts.clone();
-    let remove = move || content::remove(&parts, vec![change], vec![key], MAX_WAIT);
-    let removed = core.parts.blocking.run_long(remove).await??;
+    let removed = content::remove_aside(&core.parts, vec![change], vec![key], MAX_WAIT).await?;
     removed.map(drop).ok_or_else(content::busy)
 }
 

@@ -1,6 +1,7 @@
 //! Trimming the log: removing old events, and old sessions that have ended.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,9 +20,9 @@ use crate::options::LogRetention;
 use crate::records::run::RunStatus;
 use crate::state::change::{Change, SessionExtent, SessionRemoval};
 use crate::state::error::StateError;
-use crate::state::registering::{MAX_WAIT, MAX_WAIT_OF_CLEANUP, Registering};
+use crate::state::registering::{MAX_WAIT, MAX_WAIT_OF_CLEANUP};
 use crate::state::{RunFilter, StateStore};
-use crate::upkeep::content;
+use crate::upkeep::content::{self, NobodyPuts};
 use crate::upkeep::trim_rules::removable;
 
 /// How many events go at a time: others write in between, and that takes them some milliseconds
@@ -58,6 +59,7 @@ pub struct LogTrimOutcome {
 
 /// Trims the log.
 pub(crate) async fn trim(core: &Core, kept: &LogRetention) -> Result<LogTrimOutcome, Error> {
+    let _alone = core.parts.trimming.lock().await;
     let mut trim = Trim {
         core,
         kept,
@@ -74,6 +76,18 @@ pub(crate) async fn trim(core: &Core, kept: &LogRetention) -> Result<LogTrimOutc
         .await?;
     trim.outcome.oldest = floor.position + 1;
     Ok(trim.outcome)
+}
+
+/// Finishes the removals of sessions that an interrupted trim has begun.
+pub(crate) async fn finish(core: &Core) -> Result<(), Error> {
+    let _alone = core.parts.trimming.lock().await;
+    let mut trim = Trim {
+        core,
+        kept: &LogRetention::default(),
+        now: core.parts.now(),
+        outcome: LogTrimOutcome::default(),
+    };
+    trim.finish(&mut HashSet::new()).await
 }
 
 /// A trim under way.
@@ -94,10 +108,8 @@ impl Trim<'_> {
     /// finished first, whatever is to be kept by now.
     async fn sessions(&mut self) -> Result<HashSet<SessionId>, Error> {
         let mut gone = HashSet::new();
-        let reader = &self.core.parts.reader;
         if !self.kept.dry_run {
-            let begun = reader.read(|store| store.removals()).await?;
-            self.remove(begun, Due::Begun, &mut gone).await?;
+            self.finish(&mut gone).await?;
         }
         let before = self.before(self.kept.sessions_older_than);
         let keep = self.kept.max_ended_sessions;
@@ -114,35 +126,62 @@ impl Trim<'_> {
         Ok(gone)
     }
 
-    /// Removes these, or counts them, and adds them to those that are gone.
+    /// Removes the sessions whose removal has begun.
+    async fn finish(&mut self, gone: &mut HashSet<SessionId>) -> Result<(), Error> {
+        let begun = self.core.parts.reader.read(|store| store.removals());
+        self.remove(begun.await?, Due::Begun, gone).await
+    }
+
+    /// Removes these, or counts them, and adds them to those that are gone. One that cannot be
+    /// removed keeps none of the others; its error comes last.
     async fn remove(
         &mut self,
         due: Vec<SessionId>,
         kind: Due,
         gone: &mut HashSet<SessionId>,
     ) -> Result<(), Error> {
-        let (mut left, mut removals) = (due.into_iter(), JoinSet::new());
-        loop {
-            while removals.len() < SESSIONS
-                && let Some(id) = left.next()
-            {
-                let core = self.core.clone();
+        let mut failed = None;
+        for some in due.chunks(SESSIONS) {
+            let nobody_puts = match kind {
+                Due::Foretold | Due::Begun => None,
+                // What is being put may belong to one of them, and take the place of other content.
+                Due::Now { .. } => {
+                    match content::keep_out(&self.core.parts, MAX_WAIT_OF_CLEANUP).await? {
+                        Some(nobody_puts) => Some(Arc::new(nobody_puts)),
+                        None => break,
+                    }
+                }
+            };
+            let mut removals = JoinSet::new();
+            for id in some.iter().cloned() {
+                let (core, nobody_puts) = (self.core.clone(), nobody_puts.clone());
                 removals.spawn(async move {
-                    let removed = remove_session(&core, &id, kind).await;
+                    let removed = remove_session(&core, &id, kind, nobody_puts).await;
                     (id, removed)
                 });
             }
-            let Some(removed) = removals.join_next().await else {
-                return Ok(());
-            };
-            let (id, removed) = removed.map_err(|_| stopped())?;
-            if let Some(removed) = removed? {
-                self.outcome.events += removed.events;
-                self.outcome.artifacts += removed.artifacts;
-                self.outcome.sessions += 1;
-                gone.insert(id);
+            drop(nobody_puts);
+            while let Some(done) = removals.join_next().await {
+                match done.map_err(|_| stopped()) {
+                    Ok((id, Ok(Some(removed)))) => {
+                        self.outcome.events += removed.events;
+                        self.outcome.artifacts += removed.artifacts;
+                        self.outcome.sessions += 1;
+                        gone.insert(id);
+                    }
+                    Ok((_, Ok(None))) => {}
+                    Ok((_, Err(e))) | Err(e) => drop(failed.get_or_insert(e)),
+                }
+            }
+            // What is damaged is of one session; anything else meets the others too.
+            if failed
+                .as_ref()
+                .is_some_and(|e| e.kind() != ErrorKind::Corrupt)
+            {
+                break;
             }
         }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Removes events of other sessions than those that are gone.
@@ -244,9 +283,8 @@ async fn remove_content(
 ) -> Result<bool, Error> {
     let keys = keys.iter().map(|key| ArtifactKey::new(key.clone()));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
-    let parts = core.parts.clone();
-    let remove = move || content::remove(&parts, changes, keys, patience);
-    Ok(core.parts.blocking.run_long(remove).await??.is_some())
+    let removed = content::remove_aside(&core.parts, changes, keys, patience).await?;
+    Ok(removed.is_some())
 }
 
 /// What went with a session.
@@ -273,22 +311,32 @@ enum Due {
 /// Removes a session that has ended, or only counts; `None`: it stays as it is, because it is in use
 /// again or somebody puts an artifact, or because its artifacts are in a store that this engine does
 /// not have; or another process has removed it.
-async fn remove_session(core: &Core, id: &SessionId, due: Due) -> Result<Option<Removed>, Error> {
-    match removed_session(core, id, due).await {
+async fn remove_session(
+    core: &Core,
+    id: &SessionId,
+    due: Due,
+    nobody_puts: Option<Arc<NobodyPuts>>,
+) -> Result<Option<Removed>, Error> {
+    match removed_session(core, id, due, nobody_puts).await {
         Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(None),
         removed => removed,
     }
 }
 
-async fn removed_session(core: &Core, id: &SessionId, due: Due) -> Result<Option<Removed>, Error> {
-    let artifacts = match due {
-        Due::Begun => Some(0),
-        Due::Foretold => look(core, id).await?.map(|(_, artifacts)| artifacts),
-        Due::Now { before, keep } => begin(core, id, before, keep).await?,
-    };
-    let Some(artifacts) = artifacts else {
+async fn removed_session(
+    core: &Core,
+    id: &SessionId,
+    due: Due,
+    nobody_puts: Option<Arc<NobodyPuts>>,
+) -> Result<Option<Removed>, Error> {
+    let Some((seen, artifacts)) = look(core, id).await? else {
         return Ok(None);
     };
+    if let Due::Now { before, keep } = due {
+        begin(core, id, (before, keep), seen).await?;
+    }
+    // Its content is removed by who keeps others out anew.
+    drop(nobody_puts);
     let is_dry = matches!(due, Due::Foretold);
     if !is_dry {
         remove_artifacts(core, id).await?;
@@ -297,46 +345,37 @@ async fn removed_session(core: &Core, id: &SessionId, due: Due) -> Result<Option
     Ok(Some(Removed { events, artifacts }))
 }
 
-/// What there is of a session, and how many artifacts; `None`: another store has them.
+/// What there is of a session, and how many artifacts; `None`: another store has or had them, and
+/// may still have their content.
 async fn look(core: &Core, id: &SessionId) -> Result<Option<(SessionExtent, u64)>, Error> {
     let (parts, asked) = (&core.parts, id.clone());
     let look = move |store: &dyn StateStore| {
         // First: what is written later makes it another one.
         let extent = store.session_extent(&asked)?;
-        Ok((extent, store.artifacts(Some(&asked))?))
+        let live = store.artifacts(Some(&asked))?.len() as u64;
+        Ok((extent, live, store.artifact_stores(&asked)?))
     };
-    let (extent, live) = parts.reader.read(look).await?;
-    if live
-        .iter()
-        .any(|a| parts.artifacts.check_kept_here(a).is_err())
-    {
+    let (extent, live, stores) = parts.reader.read(look).await?;
+    if stores.iter().any(|store| store != parts.artifacts.kind()) {
         tracing::warn!(session = %id, "it is kept, because its artifacts are in another store");
         return Ok(None);
     }
-    Ok(Some((extent, live.len() as u64)))
+    Ok(Some((extent, live)))
 }
 
-/// Begins to remove a session; from then on all of it goes, also if a process dies. Answers with the
-/// number of its artifacts; `None`: it stays.
+/// Begins to remove a session as it was seen, while nobody puts an artifact; from then on all of it
+/// goes, also if a process dies.
 async fn begin(
     core: &Core,
     id: &SessionId,
-    ended_before: Option<Timestamp>,
-    keep: Option<u64>,
-) -> Result<Option<u64>, Error> {
-    let Some((seen, artifacts)) = look(core, id).await? else {
-        return Ok(None);
-    };
-    let parts = core.parts.clone();
+    (ended_before, keep): (Option<Timestamp>, Option<u64>),
+    seen: SessionExtent,
+) -> Result<(), Error> {
     if seen.artifacts > 0 {
-        // One that is put may take as long as a large comparison.
-        let is_quiet = move || {
-            parts.artifacts.store()?;
-            Registering::wait_for_all(parts.state_dir.path())
-        };
-        if !core.parts.blocking.run_long(is_quiet).await?? {
-            return Ok(None);
-        }
+        // Of a store that cannot be opened nothing is forgotten.
+        let artifacts = core.parts.artifacts.clone();
+        let open = move || artifacts.store().map(drop);
+        core.parts.blocking.run(open).await??;
     }
     let removal = SessionRemoval {
         id: id.clone(),
@@ -347,7 +386,7 @@ async fn begin(
     };
     let change = Change::BeginRemoval(Box::new(removal));
     core.parts.writer.commit(vec![change]).await?;
-    Ok(Some(artifacts))
+    Ok(())
 }
 
 /// Removes the content of a session that is being removed. Its rows go with the session, so that the
@@ -419,6 +458,7 @@ mod tests {
     use crate::engine::options::EngineOptions;
     use crate::events::draft::EventDraft;
     use crate::events::event::EventType;
+    use crate::step::artifact;
 
     fn note(text: &str) -> EventDraft {
         EventDraft::new(EventType::MESSAGE_SENT, json!({ "text": text }))
@@ -471,16 +511,28 @@ mod tests {
             late.to_string().contains("session s is being removed"),
             "{late}"
         );
+        // Keys are of all sessions: what is refused replaces nothing.
+        let other = engine.session("other").await.unwrap();
+        let put = other.put_artifact("shared", "text/plain", Box::new(&b"kept"[..]));
+        put.await.unwrap();
         let content = Box::new(&b"too late"[..]);
-        let late = session.put_artifact("late", "text/plain", content).await;
+        let late = session.put_artifact("shared", "text/plain", content).await;
         assert_eq!(late.unwrap_err().kind(), ErrorKind::Conflict);
+        let mut kept = String::new();
+        let mut content = engine.open_artifact("shared").await.unwrap();
+        std::io::Read::read_to_string(&mut content, &mut kept).unwrap();
+        assert_eq!(kept, "kept");
+        engine.remove_artifact("shared").await.unwrap();
         engine.shutdown().await.unwrap();
         let engine = Engine::start(options()).await.unwrap();
-        let foretold = engine.trim_log(LogRetention::default().dry_run(true));
-        assert_eq!(foretold.await.unwrap().sessions, 0);
+        let is_gone = async || {
+            while engine.events(EventQuery::session(id.clone())).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let is_gone = tokio::time::timeout(Duration::from_secs(30), is_gone()).await;
+        is_gone.expect("the next engine finishes it");
         let kept = LogRetention::default();
-        let trimmed = engine.trim_log(kept.clone()).await.unwrap();
-        assert_eq!((trimmed.sessions, trimmed.events), (1, before.len() as u64));
         assert_eq!(engine.trim_log(kept).await.unwrap().sessions, 0);
         let gone = engine.events(EventQuery::session(id.clone())).await;
         assert_eq!(gone.unwrap_err().kind(), ErrorKind::NotFound);
@@ -499,5 +551,39 @@ mod tests {
                 .unwrap()
                 .is_empty()
         );
+    }
+
+    // The put waited for the thread that the removal held, and that for the put.
+    #[tokio::test]
+    async fn an_artifact_is_put_while_removals_wait_for_that() {
+        let state = tempfile::tempdir().unwrap();
+        let options = EngineOptions::default().state_dir(state.path());
+        let engine = Engine::start(options.max_blocking(1)).await.unwrap();
+        let session = engine.session("s").await.unwrap();
+        let bytes = || Box::new(&b"content"[..]);
+        let put = session.put_artifact("old", "text/plain", bytes());
+        put.await.unwrap();
+        let core = engine.core.clone();
+        let held = artifact::registering(&core, session.id()).await.unwrap();
+        // A clean-up or a purge has the only thread of long work.
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (parts, blocking) = (core.parts.clone(), core.parts.blocking.clone());
+        let cleaning = tokio::spawn(async move {
+            let work = move || {
+                tell.send(()).unwrap();
+                content::remove(&parts, Vec::new(), Vec::new(), MAX_WAIT)
+            };
+            blocking.run_long(work).await
+        });
+        told.recv().await.unwrap();
+        let remover = engine.clone();
+        let removal = tokio::spawn(async move { remover.remove_artifact("old").await });
+        tokio::task::yield_now().await;
+        let put = core.put(ArtifactKey::new("new").unwrap(), bytes());
+        let put = tokio::time::timeout(Duration::from_secs(20), put).await;
+        put.expect("it waits for no clean-up").unwrap();
+        drop(held);
+        assert!(cleaning.await.unwrap().unwrap().unwrap().is_some());
+        removal.await.unwrap().unwrap();
     }
 }

@@ -162,8 +162,7 @@ pub(super) fn begin_removal(
     removal: &SessionRemoval,
 ) -> Result<(), StateError> {
     let (id, at) = (&removal.id, nanoseconds(removal.at));
-    let due = removable_sessions(transaction, removal.ended_before, removal.keep, Some(id))?;
-    if due.is_empty() || session_extent(transaction, id)? != removal.seen {
+    if !is_removable(transaction, removal)? || session_extent(transaction, id)? != removal.seen {
         return Err(conflict(id, "ended and needed by nothing", "in use"));
     }
     let begun = transaction.execute(
@@ -229,6 +228,18 @@ pub(super) fn refuse_if_being_removed(
     }
 }
 
+/// Fails if there is no such session, or it is being removed.
+pub(super) fn check_accepts(connection: &Connection, id: &SessionId) -> Result<(), StateError> {
+    refuse_if_being_removed(connection, id)?;
+    let mut statement = connection.prepare_cached("SELECT 1 FROM sessions WHERE id = ?1")?;
+    match statement.exists(params![id.as_str()])? {
+        true => Ok(()),
+        false => Err(StateError::NotFound {
+            what: format!("session {id}"),
+        }),
+    }
+}
+
 /// Fails unless a session is being removed: one of its name may have been made meanwhile.
 pub(super) fn check_being_removed(
     transaction: &Connection,
@@ -269,12 +280,11 @@ fn conflict(id: &SessionId, expected: &str, found: &str) -> StateError {
     }
 }
 
-/// Sessions that have ended, or only one, of which nothing is needed any more: the oldest first.
+/// Sessions that have ended, of which nothing is needed any more: the oldest first.
 pub(super) fn removable_sessions(
     connection: &Connection,
     ended_before: Option<Timestamp>,
     keep: Option<u64>,
-    only: Option<&SessionId>,
 ) -> Result<Vec<SessionId>, StateError> {
     // What is a prompt of an agent in a run of another session goes with that.
     // The latest operation of a workspace says what an undo is about, though its snapshots are
@@ -283,7 +293,7 @@ pub(super) fn removable_sessions(
         "SELECT id, ",
         damaged!(sessions),
         " FROM sessions AS own
-          WHERE ended_at IS NOT NULL AND (?3 IS NULL OR id = ?3)
+          WHERE ended_at IS NOT NULL
             AND (ended_at < ?1 OR id IN (
                  SELECT id FROM sessions WHERE ended_at IS NOT NULL
                   ORDER BY ended_at DESC, rowid DESC LIMIT -1 OFFSET ?2))
@@ -314,7 +324,6 @@ pub(super) fn removable_sessions(
     let mut rows = statement.query(params![
         ended_before.map(nanoseconds),
         keep.map_or(i64::MAX, |keep| limit(Some(keep))),
-        only.map(SessionId::as_str),
     ])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -322,4 +331,61 @@ pub(super) fn removable_sessions(
         found.push(id(row.get(0)?)?);
     }
     Ok(found)
+}
+
+/// Whether a session is one of [`removable_sessions`]. It looks at what is of this session alone:
+/// the writer asks this for each one that goes, however many there are.
+fn is_removable(connection: &Connection, removal: &SessionRemoval) -> Result<bool, StateError> {
+    let mut statement = connection.prepare_cached(concat!(
+        "SELECT id, ",
+        damaged!(sessions),
+        " FROM sessions AS own
+          WHERE id = ?3 AND ended_at IS NOT NULL
+            AND (ended_at < ?1 OR ?2 IS NOT NULL AND ?2 <= (
+                 SELECT count(*) FROM (
+                     SELECT 1 FROM sessions AS later
+                      WHERE later.ended_at > own.ended_at
+                         OR later.ended_at = own.ended_at AND later.rowid > own.rowid
+                      LIMIT ?2)))
+            AND NOT EXISTS (SELECT 1 FROM runs WHERE session_id = own.id AND ended_at IS NULL)
+            AND NOT EXISTS (SELECT 1 FROM snapshots
+                             WHERE session_id = own.id
+                                OR run_id IN (SELECT id FROM runs WHERE session_id = ?3))
+            AND NOT EXISTS (SELECT 1 FROM restores WHERE session_id = own.id)
+            AND CASE WHEN EXISTS (SELECT 1 FROM artifacts
+                                   WHERE session_id = own.id AND deleted_at IS NULL)
+                THEN NOT EXISTS (
+                     SELECT 1 FROM agents AS g JOIN runs AS r ON r.id = g.run_id,
+                            json_each(g.prompts) AS p
+                      WHERE r.session_id <> ?3
+                        AND p.value IN (SELECT key FROM artifacts
+                                         WHERE session_id = ?3 AND deleted_at IS NULL))
+                ELSE 1 END
+            AND NOT EXISTS (
+                SELECT 1 FROM operations AS o
+                 WHERE session_id = own.id
+                   AND (NOT EXISTS (SELECT 1 FROM operations AS later
+                                     WHERE later.workspace_id = o.workspace_id
+                                       AND later.position > o.position)
+                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.before_snapshot)
+                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.after_snapshot)))
+            AND NOT EXISTS (SELECT 1 FROM runs AS r JOIN effects AS e ON e.run_id = r.id
+                             WHERE r.session_id = own.id AND e.status = 'pending')
+            AND NOT EXISTS (
+                SELECT 1 FROM events
+                 WHERE session_id = own.id
+                   AND type IN ('workspace_cleaned_up', 'workspace_retention_announced',
+                                'workspace_rolled_back')
+                   AND (type <> 'workspace_rolled_back' OR instr(data, 'refs/tags/')))"
+    ))?;
+    let mut rows = statement.query(params![
+        removal.ended_before.map(nanoseconds),
+        removal.keep.map(|keep| limit(Some(keep))),
+        removal.id.as_str(),
+    ])?;
+    let Some(row) = rows.next()? else {
+        return Ok(false);
+    };
+    row_sum::check(row)?;
+    Ok(true)
 }

@@ -48,7 +48,7 @@ impl StepLog {
         let mut changes = vec![self.inner.hold.fence()];
         let mut held = None;
         if !large.is_empty() {
-            held = Some(artifact::registering(core).await?);
+            held = Some(artifact::registering(core, &self.inner.session_id).await?);
             changes.extend(beside::keep(core, &self.inner.session_id, large).await?);
         }
         call.contents = tool_call::said(moved.input.as_ref(), moved.output.as_ref());
