@@ -711,12 +711,16 @@ impl<'a> Upkeep<'a> {
         if found.is_empty() {
             return Ok(());
         }
-        let keys: Vec<&str> = found.iter().map(|artifact| artifact.key.as_str()).collect();
-        let told = self.telling(locked, &[], &keys)?;
-        self.parts.writer.commit_blocking(told)?;
         let found = found.into_iter().map(|artifact| artifact.key).collect();
         let removed = content::remove(self.parts, Vec::new(), found, MAX_WAIT_OF_CLEANUP)?;
-        let removed = removed.into_iter().flatten().map(Into::into);
+        let removed: Vec<String> = removed.into_iter().flatten().map(Into::into).collect();
+        if removed.is_empty() {
+            return Ok(());
+        }
+        // Afterwards: one that somebody is putting stays, and so does one that has a row by then.
+        let keys: Vec<&str> = removed.iter().map(String::as_str).collect();
+        let told = self.telling(locked, &[], &keys)?;
+        self.parts.writer.commit_blocking(told)?;
         self.outcome.artifacts_removed.extend(removed);
         Ok(())
     }
