@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::checkpoint::CheckpointError;
+use crate::error::ErrorKind;
 use crate::git::history::Commit;
 use crate::git::repository::{RepositoryError, Shallow, UserRepository};
 use crate::git::store::Store;
@@ -153,7 +154,7 @@ impl<'a> Past<'a> {
             }
         }
         for id in others {
-            walk.push(*id, OTHER)?;
+            if_readable(walk.push(*id, OTHER))?;
         }
         let mut found = Vec::new();
         let mut cut = BTreeSet::new();
@@ -170,8 +171,10 @@ impl<'a> Past<'a> {
                 continue;
             }
             for parent in &commit.parents {
-                let is_there = walk.push(*parent, marks)?;
-                if !is_there && marks == ONE {
+                let is_there = walk.push(*parent, marks);
+                if marks != ONE {
+                    if_readable(is_there)?;
+                } else if !is_there? {
                     let commit = parent.to_string();
                     return Err(CheckpointError::CommitMissing { commit });
                 }
@@ -191,6 +194,16 @@ impl<'a> Past<'a> {
             ends: cut,
             commits: found,
         })
+    }
+}
+
+/// Of what others reach: what cannot be read reaches nothing, and more is taken to be unreached.
+fn if_readable(pushed: Result<bool, CheckpointError>) -> Result<(), CheckpointError> {
+    match pushed {
+        Err(error) if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Timeout) => {
+            Err(error)
+        }
+        _ => Ok(()),
     }
 }
 

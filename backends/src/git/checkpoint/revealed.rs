@@ -53,7 +53,8 @@ pub(in crate::git) fn revealed(
     let set = store.reader_set()?;
     let mut trees_on_remote = Vec::new();
     for id in &on_remote {
-        trees_on_remote.extend(past.commit(*id)?.map(|commit| commit.tree));
+        let known = past.commit(*id).ok().flatten();
+        trees_on_remote.extend(known.map(|commit| commit.tree));
     }
     let mut looking = Looking {
         op,

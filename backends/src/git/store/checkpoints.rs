@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use super::{MAX_COMMIT_BYTES, Store, check_kind};
+use super::{MAX_COMMIT_BYTES, Store};
 use crate::durable;
 use crate::git::history::Commit;
 use crate::git::pack::PackWriter;
@@ -99,7 +99,7 @@ impl Store {
         self.refs.remove(op, &names)
     }
 
-    /// A commit of the store; `None` if it has none of this id.
+    /// A commit of the store; `None` if it has none of this id, or something else.
     pub(crate) fn commit_of(
         &self,
         op: &Operation,
@@ -108,8 +108,11 @@ impl Store {
         if !self.contains(&id)? {
             return Ok(None);
         }
-        let (kind, bytes) = self.read(op, &id, MAX_COMMIT_BYTES)?;
-        check_kind(&id, kind, ObjectKind::Commit)?;
+        // A remote's refs may name tags and other things.
+        if self.header(&id)?.0 != ObjectKind::Commit {
+            return Ok(None);
+        }
+        let (_, bytes) = self.read(op, &id, MAX_COMMIT_BYTES)?;
         match Commit::parse(id, &bytes) {
             Some(commit) => Ok(Some((commit, bytes))),
             None => Err(StoreError::corrupt(

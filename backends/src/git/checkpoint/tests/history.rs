@@ -240,6 +240,48 @@ fn history_ends_where_the_remote_has_the_rest_until_it_has_not() {
 }
 
 #[test]
+fn what_the_refs_of_a_remote_name_need_not_be_commits_nor_be_readable() {
+    for is_packed in [false, true] {
+        let story = Story::new();
+        story.git.write("token", "ghp_0123456789abcdefghij\n");
+        story.git.commit("second");
+        story.git(&["tag", "-a", "-m", "a tag", "v1"]);
+        story.git(&["tag", "blob", "HEAD:token"]);
+        story.git(&["tag", "tree", "HEAD^{tree}"]);
+        story.git(&["branch", "old", "HEAD~1"]);
+        let ids = ["v1", "blob", "tree", "old", "HEAD"].map(|name| story.git(&["rev-parse", name]));
+        let [.., old, head] = &ids;
+        if is_packed {
+            story.git(&["repack", "-adq"]);
+        } else {
+            // One that the remote has, and that is damaged here.
+            let damaged = story
+                .git
+                .path
+                .join(".git/objects")
+                .join(&old[..2])
+                .join(&old[2..]);
+            fs::remove_file(&damaged).unwrap();
+            fs::write(&damaged, "no object").unwrap();
+        }
+        story.git.write("src/main.c", "changed\n");
+        let known = request(1).on_remote(ids.to_vec());
+        let commit = story.commit_of(&story.checkpoint(&known));
+        assert_eq!(parents(&story, &commit), *head);
+        let rules = stillframe_secrets::SecretRules::new();
+        let search = crate::checkpoint::SecretSearch::new(commit, rules).on_remote(ids.to_vec());
+        let op = Operation::unbounded();
+        let found = commit::repository_of(&story.workspace).unwrap();
+        let revealed = revealed(&op, Some(&found), &story.store(), &search).unwrap();
+        assert_eq!(
+            (revealed.commits, revealed.findings.len()),
+            (1, 0),
+            "{is_packed}"
+        );
+    }
+}
+
+#[test]
 fn a_clone_without_all_of_its_history_or_content_is_no_obstacle() {
     for option in ["--depth=2", "--filter=blob:none"] {
         let origin = TestRepository::in_memory();
