@@ -78,6 +78,11 @@ impl Engine {
     /// Starts an engine: opens the state directory, recovers what dead engines left, and then
     /// accepts work.
     pub async fn start(options: EngineOptions) -> Result<Self, Error> {
+        // On the heap, so that the host's own futures stay small.
+        Box::pin(Self::started(options)).await
+    }
+
+    async fn started(options: EngineOptions) -> Result<Self, Error> {
         options.check()?;
         let secrets = options.secrets()?;
         telemetry::describe();
