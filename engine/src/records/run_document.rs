@@ -24,7 +24,7 @@ pub(crate) struct KeptOptions<W> {
     pub(crate) hot_wait_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "RunLimits::are_none")]
     pub(crate) limits: RunLimits,
-    /// Those of the engine that accepted it.
+    /// Those of the engine that accepted it, and of the one that began its work.
     #[serde(default, skip_serializing_if = "RunLimits::are_none")]
     pub(crate) engine_limits: RunLimits,
     #[serde(flatten)]
@@ -237,8 +237,19 @@ impl RunRow {
             .metadata
     }
 
-    /// The most that the run may do where it is gone on with, in an engine with these limits: what
-    /// it was begun with.
+    /// The limits of the engines that had the run, with those of one more: of each the stricter.
+    /// `None`: those on record are as strict.
+    pub(crate) fn stricter_in(
+        &self,
+        engine: &RunLimits,
+    ) -> Result<Option<RunLimits>, serde_json::Error> {
+        let kept = KeptLimits::deserialize(&self.options)?.engine_limits;
+        let both = engine.clone().within(&kept);
+        Ok((both != kept).then_some(both))
+    }
+
+    /// The most that the run may do where it is begun from the queue or gone on with, in an engine
+    /// with these limits: what it was accepted or begun with.
     pub(crate) fn limits_in(&self, engine: &RunLimits) -> Result<RunLimits, serde_json::Error> {
         let kept = KeptLimits::deserialize(&self.options)?;
         Ok(kept

@@ -98,6 +98,8 @@ pub(crate) enum Change {
     RefuseIfCancelled(RunId),
     /// What the host says of a run from now on: the key `metadata` of its options.
     SetMetadata { run_id: RunId, metadata: Value },
+    /// The limits of the engines that had a run until its work begins, of each the strictest.
+    SetEngineLimits { run_id: RunId, limits: Value },
     /// Holds a lease for longer, only one of this epoch.
     RenewLease {
         run_id: RunId,

@@ -75,6 +75,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::RecordCommit(_)
         | Change::Enqueue { .. }
         | Change::ClaimQueued { .. }
+        | Change::SetEngineLimits { .. }
         | Change::Requeue { .. }
         | Change::WithdrawQueued { .. }
         | Change::MoveRun { ending: None, .. }

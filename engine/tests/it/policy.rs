@@ -1278,6 +1278,74 @@ fn queued_runs_have_their_policy_and_limits_after_a_restart_too() {
     });
 }
 
+#[test]
+fn a_queued_run_is_bound_by_the_engine_that_accepts_it_and_by_the_one_that_begins_it() {
+    let calls = |max: u64| RunLimits::default().max_tool_calls(max);
+    let none = RunLimits::default;
+    for (accepts, begins, goes_on) in [
+        (none(), calls(1), none()),
+        (calls(1), none(), none()),
+        (calls(1), calls(3), calls(9)),
+        (calls(3), calls(1), calls(9)),
+    ] {
+        let (host, notes) = (Host::new(), Notes::default());
+        let id: RunId = "queued".parse().unwrap();
+        let run = || {
+            let run = RunOptions::new("use").run_id(id.clone());
+            run.resumable(true)
+        };
+        let with = |limits: RunLimits| {
+            let notes = notes.clone();
+            let options = host.options().shutdown_grace(Duration::ZERO).limits(limits);
+            let options = options.adapter("holds", |_| {
+                Ok(Work(|context: RunContext| async move {
+                    context.cancellation.cancelled().await;
+                    Err(AdapterError::cancelled("asked to"))
+                }))
+            });
+            options.adapter("uses", move |_| {
+                let (uses, notes) = (Arc::new(uses(&notes, 3)), notes.clone());
+                Ok(Work(move |context: RunContext| {
+                    let (uses, notes) = (Arc::clone(&uses), notes.clone());
+                    async move {
+                        uses.run(context).await?;
+                        notes.note("has no end");
+                        std::future::pending().await
+                    }
+                }))
+            })
+        };
+        on_a_runtime(async {
+            let engine = Engine::start(with(accepts)).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            let first = RunOptions::new("hold");
+            let first = session.submit_run(first, "holds", json!({})).await;
+            session.submit_run(run(), "uses", json!({})).await.unwrap();
+            let first = first.unwrap();
+            eventually("the first is at work", || async {
+                first.status().await.unwrap() == RunStatus::Running
+            })
+            .await;
+            engine.shutdown().await.unwrap();
+        });
+        die_in_the_middle_of(async {
+            let _engine = Engine::start(with(begins)).await.unwrap();
+            eventually("it is at work", || async {
+                notes.all().iter().any(|note| note == "has no end")
+            })
+            .await;
+        });
+        assert_eq!(notes.all().len(), 2 + 1, "{:?}", notes.all());
+        on_a_runtime(async {
+            let engine = Engine::start(host.options().limits(goes_on)).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            let rest = session.execute_run(run(), uses(&notes, 1)).await;
+            completed(&rest.unwrap());
+            assert_eq!(notes.all().len(), 3 + 1, "{:?}", notes.all());
+        });
+    }
+}
+
 #[tokio::test]
 async fn limits_of_the_engine_hold_where_a_run_has_none() {
     let (host, notes) = (Host::new(), Notes::default());

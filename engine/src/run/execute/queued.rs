@@ -8,7 +8,9 @@ use stillframe_backends::{ErrorKind, SnapshotId, Workspace};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use super::{NoWork, NotStarted, RunPlace, RunTask, SharedError, kept, limit_call_of_model, place};
+use super::{
+    NoWork, NotStarted, RunPlace, RunTask, SharedError, kept, limit_call_of_model, limits_of, place,
+};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::RunQueued;
@@ -19,7 +21,7 @@ use crate::policy::limits::RunLimits;
 use crate::records::lease::{Lease, Moment};
 use crate::records::queue::{QueueRow, QueueState};
 use crate::records::run::RunStatus;
-use crate::records::run_document::KeptOptions;
+use crate::records::run_document::{KeptOptions, document};
 use crate::records::run_row::{NewRun, RunRow, RunWorkspace};
 use crate::run::cancel;
 use crate::run::heartbeat::new_lease;
@@ -53,7 +55,8 @@ pub(super) struct Queued {
     lock: Option<RunLock>,
     /// Why it cannot be begun.
     refused: Option<Error>,
-    claim: Change,
+    /// Takes it, with the limits of this engine.
+    claim: Vec<Change>,
 }
 
 /// Accepts a run into the queue: on `Ok` it is durable. A run of this id that was submitted in the
@@ -358,12 +361,20 @@ async fn claimable(
         None => None,
     };
     let epoch = lease.as_ref().map_or(0, |lease| lease.epoch) + 1;
-    let claim = Change::ClaimQueued {
+    let mut claim = vec![Change::ClaimQueued {
         run_id: row.run_id.clone(),
         from: lease.map(Box::new),
         lease: Box::new(new_lease(&core.parts, epoch)?),
         max_in_session: core.parts.settings.max_running_in_session,
-    };
+    }];
+    // What cannot be read is why it is refused.
+    let stricter = run.stricter_in(&core.parts.settings.limits);
+    if let Some(stricter) = stricter.ok().flatten() {
+        claim.push(Change::SetEngineLimits {
+            run_id: row.run_id.clone(),
+            limits: document(&stricter),
+        });
+    }
     Ok(Some(RunTask {
         core: core.clone(),
         session_id: row.session_id.clone(),
@@ -399,7 +410,11 @@ async fn placed(
     run: &RunRow,
     row: &QueueRow,
 ) -> Result<(RunOptions, Option<RunPlace>, Option<Error>), Error> {
-    let mut options = match options_of(run) {
+    let bounded = options_of(run).and_then(|options| {
+        let limits = limits_of(run, &core.parts.settings.limits)?;
+        Ok(RunOptions { limits, ..options })
+    });
+    let mut options = match bounded {
         Ok(options) => options,
         Err(e) => {
             let mut options = RunOptions::new(run.input.clone());
@@ -436,7 +451,7 @@ impl RunTask {
     pub(super) async fn claim_queued(&self) -> Result<(), Error> {
         if let Some(queued) = &self.queued {
             let claim = queued.claim.clone();
-            self.core.parts.writer.commit(vec![claim]).await?;
+            self.core.parts.writer.commit(claim).await?;
         }
         Ok(())
     }

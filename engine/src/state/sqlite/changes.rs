@@ -17,7 +17,9 @@ use super::queue::{claim_queued, enqueue, requeue, withdraw_all};
 use super::restores::{begin_restore, end_restore};
 use super::reviews::record_review;
 use super::run_state::set_state;
-use super::runs::{create_run, move_run, remove_patches, set_metadata, set_rollback};
+use super::runs::{
+    create_run, move_run, remove_patches, set_engine_limits, set_metadata, set_rollback,
+};
 use super::sessions::{create_session, describe_session, move_session};
 use super::snapshots::{add_operation, add_snapshot, forget_snapshots, order_snapshots};
 use super::steps::{put_phase, put_step, put_task, set_step_commit};
@@ -79,6 +81,9 @@ pub(super) fn apply(
         } => claim_lease(transaction, run_id, from.as_deref(), lease, after.as_ref()),
         Change::RefuseIfCancelled(run_id) => refuse_if_cancelled(transaction, run_id),
         Change::SetMetadata { run_id, metadata } => set_metadata(transaction, run_id, metadata),
+        Change::SetEngineLimits { run_id, limits } => {
+            set_engine_limits(transaction, run_id, limits)
+        }
         Change::RenewLease {
             run_id,
             epoch,

@@ -111,6 +111,19 @@ pub(super) fn set_metadata(
     Ok(())
 }
 
+/// Replaces the limits of engines that a run is bound by.
+pub(super) fn set_engine_limits(
+    transaction: &Connection,
+    run_id: &RunId,
+    limits: &Value,
+) -> Result<(), StateError> {
+    transaction.execute(
+        "UPDATE runs SET options = json_set(options, '$.engine_limits', json(?1)) WHERE id = ?2",
+        params![json(limits), run_id.as_str()],
+    )?;
+    Ok(())
+}
+
 /// Puts a rollback that was finished later into the record of its run.
 pub(super) fn set_rollback(
     transaction: &Connection,
