@@ -3,10 +3,11 @@
 mod writer;
 
 use stillframe_artifact_store::ArtifactKey;
-use stillframe_backends::{Interrupt, Place};
+use stillframe_backends::{ErrorKind, Interrupt, Place};
 
 use super::{Engine, records};
 use crate::error::Error;
+use crate::events::floor::EventFloor;
 use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
 use crate::options::{ExportRequest, RecordsOf};
@@ -14,6 +15,7 @@ use crate::records::artifact::ArtifactRecord;
 use crate::records::export::{ExportLine, ExportOutcome, ExportedRun};
 use crate::session::{details, stream};
 use crate::state::RunFilter;
+use crate::state::error::StateError;
 use crate::workspace::cancellation::Cancellation;
 use writer::ExportWriter;
 
@@ -51,8 +53,8 @@ impl Engine {
     ///
     /// `NotFound`: there is no such run, or no such session. `InvalidOptions`: the directory is not
     /// empty, lies in the state directory, or there is none above it. `PositionsForgotten`: a
-    /// clean-up removed events meanwhile that had not been read. `Cancelled`: by the request's token,
-    /// or because the engine stops. Nothing was made.
+    /// clean-up removed events of the session meanwhile; `NotFound`, if it removed the session.
+    /// `Cancelled`: by the request's token, or because the engine stops. Nothing was made.
     pub async fn export(&self, request: ExportRequest) -> Result<ExportOutcome, Error> {
         let parts = &self.core.parts;
         let of_run = match &request.of {
@@ -61,6 +63,7 @@ impl Engine {
         };
         let events = self.events_of(request.of).await?;
         let session_id = events.session_id.clone().expect("it is of a session");
+        let floor = self.floor_of_kept(&session_id).await?;
         self.settle_ripe(of_run.as_ref()).await;
         let state_dir = parts.state_dir.path().to_owned();
         let cancel = Cancellation::by(&self.core, &request.cancellation, Interrupt::never());
@@ -88,7 +91,27 @@ impl Engine {
                 writer = self.export_artifact(writer, artifact).await?;
             }
         }
+        let removed = self.floor_of_kept(&session_id).await?;
+        if removed != floor {
+            let forgotten = removed.forgotten(&EventQuery::session(session_id));
+            return Err(Error::new(ErrorKind::PositionsForgotten, forgotten));
+        }
         parts.blocking.run_long(move || writer.finish()).await?
+    }
+
+    /// Up to where the events of a session were removed. `NotFound`: all of it was, or is being.
+    async fn floor_of_kept(&self, id: &SessionId) -> Result<EventFloor, Error> {
+        let asked = id.clone();
+        let read = self.read(move |store| {
+            let is_removed = match store.check_accepts(&asked) {
+                Err(StateError::NotFound { .. } | StateError::Conflict { .. }) => true,
+                accepted => accepted.map(|()| false)?,
+            };
+            let floor = store.event_floor(Some(&asked))?;
+            Ok((!is_removed).then_some(floor))
+        });
+        let gone = || Error::not_found(format!("session {id} was removed; nothing was exported"));
+        read.await?.ok_or_else(gone)
     }
 
     /// The line of a session, and of what belongs to none of its runs.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use stillframe::events::{EventDraft, EventType};
-use stillframe::options::ExportRequest;
+use stillframe::options::{ExportRequest, LogRetention};
 use stillframe::records::{ArtifactDraft, ReviewDraft, ReviewTarget};
 use stillframe::{
     AdapterOutput, CancellationToken, Engine, ErrorKind, RunContext, RunOptions, SessionId,
@@ -233,6 +233,49 @@ fn an_export_that_fails_or_is_not_wanted_any_more_leaves_nothing() {
             assert!(error.path().is_some_and(|path| path == to), "{error}");
             assert!(to.join("theirs").is_dir());
             assert_eq!(beside(), 1);
+        });
+    }
+}
+
+// It was taken for all that there is, without what had gone meanwhile.
+#[test]
+fn an_export_of_what_is_removed_meanwhile_fails_and_leaves_nothing() {
+    for (kept, expected) in [
+        (
+            LogRetention::default().max_events(0),
+            ErrorKind::PositionsForgotten,
+        ),
+        (
+            LogRetention::default().max_ended_sessions(0),
+            ErrorKind::NotFound,
+        ),
+    ] {
+        on_a_runtime(async {
+            let host = Host::new();
+            let (gate, is_there, open) = Gate::new();
+            let store = Arc::new(HeldUpReads {
+                inner: MemoryStore::new(),
+                gate: Mutex::new(Some(gate)),
+            });
+            let options = host.options().artifact_store(store);
+            let engine = Engine::start(options).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            let content = Box::new(&b"content"[..]);
+            let put = session.put_artifact("k", "text/plain", content).await;
+            put.unwrap();
+            session.complete("").await.unwrap();
+
+            let to = host.path().join("export");
+            let request = ExportRequest::session(session.id().clone(), &to);
+            let exporting = engine.clone();
+            let export = tokio::spawn(async move { exporting.export(request).await });
+            wait_for(is_there).await;
+            let trimmed = engine.trim_log(kept).await.unwrap();
+            assert!(trimmed.events > 0, "{trimmed:?}");
+            open.send(()).unwrap();
+            let error = export.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), expected, "{error}");
+            assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
         });
     }
 }
