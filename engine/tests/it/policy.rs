@@ -1081,12 +1081,12 @@ fn what_was_used_counts_on_when_the_run_is_gone_on_with() {
 
 /// Leaves a run to a dead engine whose work has done `first`, and then has no end. `lived` comes
 /// back once the engine may die.
-fn leave_at_work<F: Future<Output = ()>>(
+fn leave_at_work<F>(
     options: EngineOptions,
     (run, first): (RunOptions, Vec<EventDraft>),
     lived: impl FnOnce(Engine) -> F + Send,
 ) where
-    F: Send,
+    F: Future<Output = ()> + Send,
 {
     die_in_the_middle_of(async {
         let engine = Engine::start(options).await.unwrap();
