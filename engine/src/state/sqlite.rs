@@ -21,6 +21,7 @@ mod quarantine;
 mod questions;
 mod queue;
 mod queue_state;
+mod removals;
 mod restores;
 mod reviews;
 mod run_state;
@@ -75,12 +76,13 @@ use events::{
     Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, SELECT_NEXT_EVENT_TIME, find_event,
     read_event, select_events, types_of,
 };
-use forgetting::{check_accepts, event_floor, removable_sessions, removals, session_extent};
+use forgetting::{event_floor, removable_sessions, removals, session_extent};
 use leases::{SELECT_LEASE, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
 use queue::{HEADS, SELECT_QUEUE, read_queue, read_taken};
+use removals::check_accepts;
 use restores::{SELECT_RESTORE, read_restore};
 use reviews::{SELECT_REVIEW, read_review};
 use run_state::{

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::forgetting::refuse_if_being_removed;
+use super::removals::refuse_if_being_removed;
 use super::values::{count, id, json, nanoseconds, parse, time};
 use crate::id::{ArtifactId, RunId};
 use crate::records::artifact::ArtifactRecord;

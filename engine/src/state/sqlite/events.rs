@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::types::{FromSql as _, ValueRef};
 use rusqlite::{Connection, Row, params};
 
-use super::forgetting::refuse_if_being_removed;
+use super::removals::refuse_if_being_removed;
 use super::run_totals::add_tokens;
 use super::tool_calls::move_call;
 use super::values::{all_of, id_of, json, nanoseconds, parse, time, word};

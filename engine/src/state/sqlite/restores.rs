@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Row, params};
 use stillframe_backends::SnapshotId;
 
-use super::forgetting::refuse_if_being_removed;
+use super::removals::refuse_if_being_removed;
 use super::values::{id, json, nanoseconds, parse, time, word};
 use crate::id::RunId;
 use crate::records::restore_document::{RestorePurpose, RestoreRow};

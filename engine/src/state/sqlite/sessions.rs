@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
-use super::forgetting::refuse_if_being_removed;
 use super::lost::lost;
+use super::removals::refuse_if_being_removed;
 use super::values::{all_of, count, id, json, nanoseconds, parse, time, word};
 use crate::id::SessionId;
 use crate::records::session::{SessionDetails, SessionRow, SessionStatus};
