@@ -150,9 +150,10 @@ impl SessionManager {
     ///
     /// Nothing was queued. `InvalidOptions`: no adapter of this name is registered, an option cannot
     /// be right, or the adapter's input has a [secret value](crate::secrets). `Busy`:
-    /// [`max_queued`](crate::EngineOptions::max_queued) runs wait already; try again later. `Conflict`: the session accepts no runs, or the id is another run's.
-    /// `LimitExceeded`: the input is larger than a megabyte. `Unsupported`: a rollback was asked for
-    /// that the backend cannot do.
+    /// [`max_queued`](crate::EngineOptions::max_queued) runs wait already; try again later.
+    /// `Conflict`: the session accepts no runs, or the id is another run's. `LimitExceeded`: the
+    /// input is larger than a megabyte. `Unsupported`: a rollback was asked for that the backend
+    /// cannot do.
     pub async fn submit_run(
         &self,
         options: RunOptions,
