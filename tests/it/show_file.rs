@@ -80,7 +80,8 @@ fn what_a_snapshot_does_not_have_is_named_with_the_reason() {
     }
     refused("", "InvalidOptions");
     refused("../x", "InvalidOptions");
-    ws.try_json(["show", "snap_00:README"]).refused("NotFound");
+    let nowhere = format!("snap_{}:README", "0".repeat(32));
+    ws.try_json(["show", &nowhere]).refused("NotFound");
     let digests = ws.snapshot_with(["--strategy", "hash", "--no-retain-content"]);
     let name = format!("{}:README", digests.id());
     let message = ws.try_json(["show", &name]).refused("Unsupported");

@@ -35,6 +35,7 @@ fn has(path: &str) -> bool {
 
 /// Starts what `call` makes of a port, and waits until it listens there.
 fn listening(call: impl Fn(u16) -> Call) -> (Running, u16) {
+    let mut said = String::new();
     // Somebody else may take the port before the program does.
     for _ in 0..5 {
         let port = free_port();
@@ -47,8 +48,9 @@ fn listening(call: impl Fn(u16) -> Call) -> (Running, u16) {
         if !has_ended {
             return (running, port);
         }
+        said = running.wait().stderr_text();
     }
-    panic!("a server does not start: {}", call(0).what());
+    panic!("a server does not start: {}: {said}", call(0).what());
 }
 
 /// Whether somebody listens there. A connection to a port of nobody's may get that port itself, and
