@@ -213,6 +213,9 @@ pub(crate) struct QuestionMoved<'a> {
     pub(crate) step_id: Option<&'a StepId>,
     pub(crate) question: &'a str,
     pub(crate) deadline: Option<Timestamp>,
+    /// Whether something is done beside the questions that are then open: time counts as work.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) work_goes_on: bool,
     /// Of `question_answered`.
     #[serde(flatten)]
     pub(crate) answer: Option<Answered<'a>>,
@@ -475,6 +478,7 @@ pub(crate) struct Told {
     pub(crate) worked_ms: Option<u64>,
     /// Of questions.
     pub(crate) question_id: Option<String>,
+    pub(crate) work_goes_on: bool,
     /// Of steps.
     pub(crate) step_id: Option<String>,
     /// Of calls of tools.
@@ -648,10 +652,17 @@ mod tests {
             step_id: None,
             question: "go?",
             deadline: None,
+            work_goes_on: false,
             answer: None,
         };
         let text = r#"{"deadline":null,"question":"go?","question_id":"que_1","step_id":null}"#;
         says(asked(), text);
+        let beside = QuestionMoved {
+            work_goes_on: true,
+            ..asked()
+        };
+        let text = r#"{"deadline":null,"question":"go?","question_id":"que_1","step_id":null,"work_goes_on":true}"#;
+        says(beside, text);
         let step_id = "step_1".parse().unwrap();
         let answered = QuestionMoved {
             step_id: Some(&step_id),

@@ -185,7 +185,7 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     TASK_COMPLETED = "task_completed";
     /// A part of a step's work failed. Data: the same, `kind`, `reason`.
     TASK_FAILED = "task_failed";
-    /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`.
+    /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`, `work_goes_on`.
     QUESTION_ASKED = "question_asked";
     /// Nobody answered for long, and the run rests until somebody does. Data: `questions`, a list
     /// of ids; `reason`.

@@ -127,16 +127,24 @@ impl Attempt {
     }
 
     fn asks(&mut self, event: &Event) {
-        self.stop(event.timestamp);
         self.open.extend(event.told().question_id);
+        self.waits_or_works(event);
     }
 
     /// It has an answer, or does without it.
     fn goes_on(&mut self, event: &Event) {
         let question = event.told().question_id;
-        let was_open = question.is_some_and(|id| self.open.remove(&id));
-        if was_open && self.open.is_empty() {
-            self.since = Some(event.timestamp);
+        if question.is_some_and(|id| self.open.remove(&id)) {
+            self.waits_or_works(event);
+        }
+    }
+
+    /// What is done beside a question does not show in the log. So what the engine said with the
+    /// last move of a question holds until the next one.
+    fn waits_or_works(&mut self, event: &Event) {
+        match self.open.is_empty() || event.told().work_goes_on {
+            true => drop(self.since.get_or_insert(event.timestamp)),
+            false => self.stop(event.timestamp),
         }
     }
 
@@ -233,5 +241,26 @@ mod tests {
         ];
         let worked = Used::of(&UsedTotal::default(), &events).worked;
         assert_eq!(worked, Duration::from_millis(7_000 + 8_000 + 2_500));
+    }
+
+    #[test]
+    fn work_that_went_on_beside_a_question_counts() {
+        let question = |id: &str| json!({ "question_id": id });
+        let beside = |id: &str| json!({ "question_id": id, "work_goes_on": true });
+        let events = [
+            event(10, EventType::RUN_STARTED, json!({})),
+            event(13, EventType::QUESTION_ASKED, beside("a")),
+            event(20, EventType::QUESTION_ASKED, question("b")),
+            event(30, EventType::QUESTION_CONSUMED, beside("a")),
+            event(50, EventType::QUESTION_ASKED, question("c")),
+            event(60, EventType::QUESTION_WITHDRAWN, question("b")),
+            event(70, EventType::QUESTION_CONSUMED, question("c")),
+        ];
+        for (until, seconds) in [(15, 5), (25, 10), (35, 15), (55, 30), (65, 30), (75, 35)] {
+            let so_far = events.iter().filter(|e| e.timestamp.as_second() <= until);
+            let so_far: Vec<Event> = so_far.cloned().collect();
+            let worked = worked_until(&so_far, Timestamp::from_second(until).unwrap());
+            assert_eq!(worked, Duration::from_secs(seconds), "{until}");
+        }
     }
 }

@@ -360,6 +360,8 @@ impl Adapter for CommandAdapter {
     }
 
     async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        // A question that an adapter asks beside its command does not stop the clock of the run.
+        let _part = context.steps.part(context.within);
         let cwd = self.working_directory(context.workspace.as_deref());
         let began = Instant::now();
         let pipes = match self.pipes() {

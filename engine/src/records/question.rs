@@ -230,6 +230,7 @@ impl QuestionRow {
             step_id: self.place.step_id.as_ref(),
             question: &self.place.text,
             deadline: self.deadline.as_ref().map(|deadline| deadline.at),
+            work_goes_on: false,
             answer: None,
         }
     }

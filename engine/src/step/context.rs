@@ -161,6 +161,7 @@ impl RunContext {
         draft: ArtifactDraft,
         content: Box<dyn Read + Send>,
     ) -> Result<ArtifactRecord, Error> {
+        let _part = self.steps.part(self.within);
         self.steps.put_artifact(draft, content).await
     }
 }

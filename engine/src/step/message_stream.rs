@@ -38,6 +38,7 @@ impl MessageStream {
     pub async fn push(&self, piece: &str) -> Result<(), Error> {
         self.pieces.check_id()?;
         let check = || self.log.check_open();
+        self.log.note_piece(&self.pieces);
         let (is_due, later) = self.pieces.add(piece, check).await?;
         if let Some(due) = later {
             tokio::spawn(store_later(
@@ -77,6 +78,7 @@ impl Drop for MessageStream {
     /// What is not stored yet is stored before whatever follows.
     fn drop(&mut self) {
         self.pieces.let_go();
+        self.log.note_end_of_pieces(&self.pieces);
     }
 }
 

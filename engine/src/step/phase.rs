@@ -98,7 +98,8 @@ impl StepContext {
         let step = (&self.step_id, self.attempt);
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
-        let done = log.task(step, name, work).await;
+        let part = log.part(self.run.within);
+        let done = part.of(log.task(step, name, work)).await;
         log.note_worked(self.run.within).await;
         done
     }
@@ -134,6 +135,7 @@ impl StepContext {
     pub async fn commit(&self, options: CommitOptions) -> Result<Option<CommitRecord>, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
+        let _part = log.part(self.run.within);
         let made = log.make_commit(&self.step_id, options, &self.run.cancellation);
         let made = made.await;
         log.note_worked(self.run.within).await;
@@ -145,6 +147,7 @@ impl StepContext {
     pub async fn record_commit(&self, commit: &str) -> Result<CommitRecord, Error> {
         let log = &self.run.steps;
         log.note_work(self.run.within).await?;
+        let _part = log.part(self.run.within);
         log.record_commit(&self.step_id, commit).await
     }
 
@@ -307,23 +310,29 @@ impl Phase {
             &options.name,
         );
         let done = async {
-            let done = self.done(options, work).await;
+            let at_work = self.log.at_work(self.context.within);
+            let done = at_work.of(self.done(options, work, at_work.number)).await;
             telemetry::worked(done.is_ok(), began.elapsed());
             done
         };
         done.instrument(span).await
     }
 
-    /// Does a step with a valid name, unless it is done.
-    async fn done<T, F, R>(&self, mut options: StepOptions, mut work: F) -> Result<T, StepError>
+    /// Does a step with a valid name, unless it is done. `number`: its number among those that are
+    /// being done.
+    async fn done<T, F, R>(
+        &self,
+        mut options: StepOptions,
+        mut work: F,
+        number: u64,
+    ) -> Result<T, StepError>
     where
         T: Serialize + DeserializeOwned,
         F: FnMut(StepContext) -> R,
         R: Future<Output = Result<T, AdapterError>>,
     {
-        let at_work = self.log.at_work(self.context.within);
-        self.permit(&options, at_work.number).await?;
-        let mut attempt = match self.begin(&mut options, at_work.number).await? {
+        self.permit(&options, number).await?;
+        let mut attempt = match self.begin(&mut options, number).await? {
             Started::Attempt(attempt) => *attempt,
             Started::Done(result) => return read_result(&options.name, result),
         };
@@ -338,7 +347,7 @@ impl Phase {
             // way.
             let Attempt { row, dropped } = attempt;
             tracing::Span::current().record("attempt", row.attempt);
-            let context = self.context_of(&row, failed, at_work.number);
+            let context = self.context_of(&row, failed, number);
             let began = Instant::now();
             let result = work(context).await;
             dropped.disarm();

@@ -51,12 +51,13 @@ mod run_state;
 mod tasks;
 mod tool_calls;
 mod violations;
+mod waiting;
 
 pub(crate) use going_back::Choices;
 use going_back::Ready;
 pub(crate) use questions::Approval;
-use questions::Waiting;
 pub(crate) use tool_calls::CallTold;
+use waiting::Waiting;
 
 /// How long between two tries at a database that somebody else has.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);

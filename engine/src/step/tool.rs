@@ -20,6 +20,7 @@ use crate::step::context::RunContext;
 use crate::step::oversight::Reserved;
 use crate::step::step_log::CallTold;
 use crate::step::tool_counters::ToolCounters;
+use crate::step::work_clock::WorkClock;
 use crate::telemetry;
 use crate::workspace::finish;
 
@@ -42,8 +43,8 @@ pub struct ToolOptions {
     /// The names of tools around which nothing is captured. Default: [`READ_ONLY_TOOLS`]; any other
     /// name counts as writing.
     pub read_only: Vec<String>,
-    /// How long the call may take; after that its future is dropped and it has failed. Default: no
-    /// limit.
+    /// How long the call may take; after that its future is dropped and it has failed. Time in which
+    /// its run only waits for people does not count. Default: no limit.
     pub timeout: Option<Duration>,
     /// Whether the call is refused if the worktree differs from HEAD. Default: false.
     pub verify_clean: bool,
@@ -236,7 +237,10 @@ impl RunContext {
         let began = Instant::now();
         let called = async {
             let called = match self.admitted(&options).await {
-                Ok(admitted) => self.called(&options, admitted, call, output).await,
+                Ok(admitted) => {
+                    let part = self.steps.part(self.within);
+                    part.of(self.called(&options, admitted, call, output)).await
+                }
                 Err(refused) => Err(refused),
             };
             telemetry::worked(called.is_ok(), began.elapsed());
@@ -295,7 +299,7 @@ impl RunContext {
             source,
         })?;
         admitted.keep();
-        let called = in_time(call, options.timeout).await;
+        let called = in_time(call, options.timeout, self.steps.clock()).await;
         let after = match &before {
             Some(_) => Some(self.steps.capture_after().await),
             None => None,
@@ -441,17 +445,20 @@ impl RunContext {
 /// The snapshot after a call, where there is one before it.
 type After = Option<Result<Option<Snapshot>, Error>>;
 
-/// Waits for a call no longer than its time.
+/// Waits for a call no longer than its time, by the clock of its run.
 async fn in_time<T>(
     call: impl Future<Output = Result<T, AdapterError>>,
     timeout: Option<Duration>,
+    clock: &WorkClock,
 ) -> Result<T, AdapterError> {
     let Some(limit) = timeout else {
         return call.await;
     };
-    match tokio::time::timeout(limit, call).await {
-        Ok(called) => called,
-        Err(_) => Err(AdapterError::timed_out(format!(
+    let until = clock.worked().saturating_add(limit);
+    tokio::select! {
+        biased;
+        called = call => called,
+        () = clock.reaches(until) => Err(AdapterError::timed_out(format!(
             "its {} ms were up",
             limit.as_millis()
         ))),

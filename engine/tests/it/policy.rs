@@ -14,11 +14,12 @@ use stillframe::policy::{
     ViolationAction, ViolationKind,
 };
 use stillframe::records::{Question, QuestionRecord, TranscriptItem};
-use stillframe::steps::{StepError, ToolError, ToolOptions};
+use stillframe::steps::{StepContext, StepError, ToolError, ToolOptions};
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, CommandAdapter, Engine, EngineOptions, ErrorKind,
     RunContext, RunId, RunOptions, RunOutcome, RunStatus, SessionManager, WorkspaceOptions,
 };
+use tokio::task::JoinHandle;
 
 use crate::support::{
     Host, Work, all, completed, die_in_the_middle_of, eventually, on_a_runtime, writes,
@@ -941,6 +942,115 @@ async fn work_beside_a_question_takes_its_time() {
     after(100).await;
     let outcome = running.await.unwrap();
     assert!(failed_for_it(&outcome).contains("60000 ms"));
+}
+
+/// Does a piece of work in a step, and `inner` in that; `notes` says once it is under way.
+async fn piece(
+    what: &str,
+    step: &StepContext,
+    notes: &Notes,
+    inner: impl Future<Output = ()> + Send,
+) -> Result<(), AdapterError> {
+    let (run, word) = (&step.run, "a word ");
+    let noted = async {
+        notes.note("under way");
+        inner.await;
+        Ok(())
+    };
+    match what {
+        "call" => {
+            let edit = ToolOptions::new("Edit").timeout(Duration::from_secs(90));
+            drop(run.call_tool(edit, noted).await?);
+        }
+        "task" => step.task("part", noted).await?,
+        "step" => run.phase("p").step("inner", |_| noted).await?,
+        "message" => {
+            let message = run.stream_message("m");
+            message.push(word).await?;
+            noted.await?;
+            message.finish().await?;
+        }
+        "stream" => {
+            let message = run.stream_message("m");
+            notes.note("under way");
+            loop {
+                message.push(word).await?;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        "command" => {
+            notes.note("under way");
+            let command = CommandAdapter::new("sleep").arg("1000");
+            drop(command.run(run.clone()).await?);
+        }
+        other => panic!("{other}"),
+    }
+    Ok(())
+}
+
+/// A run whose only step asks in a piece of its work, or beside one that has no end. Its work may
+/// take a minute, and a hundred seconds go by before anybody answers.
+async fn asked_with(what: &'static str, is_inside: bool) -> (Engine, JoinHandle<RunOutcome>) {
+    let (host, notes) = (Host::new(), Notes::default());
+    let (engine, session) = host.session().await;
+    let begun = notes.clone();
+    let work = Work(move |context: RunContext| {
+        let notes = begun.clone();
+        async move {
+            let phase = context.phase("p");
+            let step = phase.step("s", |step| async move {
+                let asks = async { drop(step.ask(Question::new("go?")).await) };
+                if is_inside {
+                    return Box::pin(piece(what, &step, &notes, asks)).await;
+                }
+                let works = Box::pin(piece(what, &step, &notes, std::future::pending()));
+                tokio::join!(asks, works).1
+            });
+            step.await?;
+            Ok(AdapterOutput::empty())
+        }
+    });
+    let run = RunOptions::new("both").hot_wait(Duration::from_secs(9000));
+    let run = run.limits(RunLimits::default().max_duration(Duration::from_secs(60)));
+    let running = tokio::spawn(async move {
+        // It lives as long as the run.
+        let _host = host;
+        session.execute_run(run, work).await.unwrap()
+    });
+    open(&engine).await;
+    eventually("the piece is under way", || async {
+        !notes.all().is_empty()
+    })
+    .await;
+    // It is in the log a moment before the run waits.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    after(100).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    (engine, running)
+}
+
+#[tokio::test]
+async fn any_piece_of_work_beside_a_question_takes_its_time() {
+    let mut stood = Vec::new();
+    for what in ["call", "task", "step", "stream", "command"] {
+        let (_engine, running) = asked_with(what, false).await;
+        match tokio::time::timeout(Duration::from_secs(20), running).await {
+            Ok(ended) => assert!(failed_for_it(&ended.unwrap()).contains("60000 ms")),
+            Err(_) => stood.push(what),
+        }
+    }
+    assert!(stood.is_empty(), "the clock stands beside {stood:?}");
+}
+
+#[tokio::test]
+async fn a_piece_of_work_in_which_a_question_is_asked_waits_with_it() {
+    for what in ["call", "task", "step", "message"] {
+        let (engine, running) = asked_with(what, true).await;
+        assert!(!running.is_finished(), "{what} does nothing but wait");
+        let question = engine.open_questions().await.unwrap().remove(0);
+        engine.answer(&question.id, "yes").await.unwrap();
+        completed(&running.await.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -1,17 +1,19 @@
 //! Asking from inside a run: a recorded answer is returned at once; otherwise the question waits.
 
-use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use stillframe_backends::{ErrorKind, SnapshotId};
+use tokio::task::futures::TaskLocalFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::StepLog;
+use super::waiting::{Asker, Waiter, Waiting, next_number};
 use crate::actors::run::Step;
 use crate::error::Error;
-use crate::events::data::{ToolApproval, data};
+use crate::events::data::{QuestionMoved, ToolApproval, data};
 use crate::events::event::EventType;
 use crate::id::{EventId, QuestionId, StepId};
 use crate::policy::ALLOW;
@@ -21,6 +23,7 @@ use crate::records::run::{RunEvent, RunStatus};
 use crate::records::step::{StepRow, StepStatus};
 use crate::state::change::Change;
 use crate::step::answering;
+use crate::step::pieces::Pieces;
 use crate::step::work_clock::WorkClock;
 
 /// How often a question is looked at that nobody rings for: another process may have answered.
@@ -28,27 +31,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How often a question that moves while it is withdrawn is looked at again.
 const MAX_LOOKS: usize = 4;
-
-/// Who waits for what, in this process.
-#[derive(Debug, Default)]
-pub(super) struct Waiting {
-    /// The steps that somebody has asked for and that have not ended, each by a number of its own,
-    /// with the step in which that was.
-    at_work: HashMap<u64, Option<u64>>,
-    last: u64,
-    /// The questions that are waited for.
-    open: HashMap<QuestionId, Waiter>,
-    /// The steps that are about to ask, by their numbers.
-    about_to_ask: HashMap<u64, AboutToAsk>,
-}
-
-#[derive(Debug, Default)]
-struct AboutToAsk {
-    /// How many questions.
-    questions: usize,
-    /// Whether it has done something else since.
-    has_worked: bool,
-}
 
 /// A call of a tool that a question is about.
 #[derive(Clone, Debug)]
@@ -69,44 +51,36 @@ impl Approval {
     }
 }
 
-#[derive(Debug)]
-struct Waiter {
-    /// The step in which it waits.
-    asker: Option<u64>,
-    /// That step on record, if it is the one that asks.
-    step_id: Option<StepId>,
-    /// Whether it has waited for long enough to be parked.
-    is_cold: bool,
+tokio::task_local! {
+    /// The innermost part of a run's work around what is done: a question that is asked in it waits
+    /// in it, and one that is asked beside it does not.
+    static AROUND: u64;
 }
 
-impl Waiting {
-    /// Whether nothing is done but to wait, and has been for long.
-    fn is_cold(&self) -> bool {
-        self.only_waits() && self.open.values().all(|waiter| waiter.is_cold)
-    }
-
-    /// Whether nothing is done but to wait for answers.
-    fn only_waits(&self) -> bool {
-        let waits = |step: &u64| self.open.values().any(|waiter| waiter.asker == Some(*step));
-        // A step in which another is done waits with it.
-        let outer: HashSet<u64> = self.at_work.values().copied().flatten().collect();
-        let mut inner = self.at_work.keys().filter(|step| !outer.contains(step));
-        !self.open.is_empty() && inner.all(waits)
-    }
-}
-
-/// A step that somebody has asked for, until it has ended and this is dropped.
+/// A part of a run's work, as a step that somebody has asked for, until it has ended and this is
+/// dropped.
 pub(crate) struct AtWork {
     log: StepLog,
     /// Names it in this process.
     pub(crate) number: u64,
 }
 
+impl AtWork {
+    /// Does `work` as this part: what it asks waits in it, unless it asks in a task of its own.
+    ///
+    /// It is boxed, because parts lie in each other, and each would make those around it larger.
+    pub(crate) fn of<F: Future>(&self, work: F) -> TaskLocalFuture<u64, Pin<Box<F>>> {
+        AROUND.scope(self.number, Box::pin(work))
+    }
+}
+
 impl Drop for AtWork {
     fn drop(&mut self) {
         let number = self.number;
-        self.log
-            .change_waiting(|waiting| waiting.at_work.remove(&number));
+        self.log.change_waiting(|waiting| {
+            waiting.steps.remove(&number);
+            waiting.parts.remove(&number)
+        });
     }
 }
 
@@ -137,7 +111,7 @@ impl StepLog {
     fn change_waiting<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
         let mut waiting = self.waiting();
         let changed = change(&mut waiting);
-        self.inner.clock.go(!waiting.only_waits());
+        self.inner.clock.go(waiting.clock_goes());
         changed
     }
 
@@ -148,15 +122,39 @@ impl StepLog {
 
     /// Counts a step among those that are being done. `within`: the step in which it is.
     pub(crate) fn at_work(&self, within: Option<u64>) -> AtWork {
-        let number = self.change_waiting(|waiting| {
-            waiting.last += 1;
-            waiting.at_work.insert(waiting.last, within);
-            waiting.last
+        let part = self.part(within);
+        self.change_waiting(|waiting| waiting.steps.insert(part.number, within));
+        part
+    }
+
+    /// Counts a part of the work that is no step among those that are being done: time counts as
+    /// work though a question waits beside it.
+    pub(crate) fn part(&self, within: Option<u64>) -> AtWork {
+        let number = next_number();
+        self.change_waiting(|waiting| {
+            let around = innermost(waiting, within);
+            waiting.parts.insert(number, around)
         });
         AtWork {
             log: self.clone(),
             number,
         }
+    }
+
+    /// Notes that a piece of a message has come, which is work where it comes beside a question.
+    pub(crate) fn note_piece(&self, message: &Arc<Pieces>) {
+        let mut waiting = self.waiting();
+        if !waiting.open.is_empty() {
+            let address = Arc::as_ptr(message).addr();
+            waiting.streams.insert(address, next_number());
+            self.inner.clock.go(waiting.clock_goes());
+        }
+    }
+
+    /// Notes that no more pieces of a message come.
+    pub(crate) fn note_end_of_pieces(&self, message: &Arc<Pieces>) {
+        let address = Arc::as_ptr(message).addr();
+        self.change_waiting(|waiting| waiting.streams.remove(&address));
     }
 
     /// Whether the run waits for an answer.
@@ -227,7 +225,7 @@ impl StepLog {
     /// The step of this number, if it waits for an answer.
     fn waits(&self, number: Option<u64>) -> Option<StepId> {
         let waiting = self.waiting();
-        let mut of_step = waiting.open.values().filter(|w| w.asker == number);
+        let mut of_step = waiting.open.values().filter(|w| w.asker.step == number);
         of_step.find_map(|waiter| waiter.step_id.clone())
     }
 
@@ -242,8 +240,12 @@ impl StepLog {
     ) -> Result<Answer, Error> {
         question.check()?;
         let began = Instant::now();
+        let asker = Asker {
+            step: asker,
+            part: innermost(&self.waiting(), asker),
+        };
         let (log, asked, cancelled) = (self.clone(), question.clone(), cancellation.clone());
-        let (begins, about) = (self.begins_to_ask(asker), approval.clone());
+        let (begins, about) = (self.begins_to_ask(asker.step), approval.clone());
         let begun = self.to_the_end(async move {
             let _begins = begins;
             let asked = (&asked, about.as_ref());
@@ -253,9 +255,9 @@ impl StepLog {
                 log,
                 cancellation: cancelled,
             };
-            if guard.log.has_worked(asker) {
+            if guard.log.has_worked(asker.step) {
                 // Maybe since that was looked at.
-                guard.log.note_work(asker).await?;
+                guard.log.note_work(asker.step).await?;
             }
             Ok((row, guard))
         });
@@ -323,7 +325,7 @@ impl StepLog {
     async fn begin_asking(
         &self,
         place: QuestionPlace,
-        asker: Option<u64>,
+        asker: Asker,
         (question, approval): (&Question, Option<&Approval>),
         cancellation: &CancellationToken,
     ) -> Result<QuestionRow, Error> {
@@ -343,7 +345,7 @@ impl StepLog {
                     .place
                     .step_id
                     .clone()
-                    .filter(|_| self.waits(asker).is_some());
+                    .filter(|_| self.waits(asker.step).is_some());
                 let goes_on = match waits {
                     Some(step_id) => self.left_so_far(&step_id, None).await?,
                     None => None,
@@ -376,15 +378,17 @@ impl StepLog {
         if let Some(step_id) = &row.place.step_id {
             // What is there from here on, until it goes on, is not its work.
             let so_far = self.what_is_there(step_id).await;
-            let so_far = so_far.filter(|_| !self.has_worked(asker));
+            let so_far = so_far.filter(|_| !self.has_worked(asker.step));
             changes.extend(self.left_so_far(step_id, so_far).await?);
         }
         let event = (RunEvent::Asked, EventType::QUESTION_ASKED);
-        self.move_while_asking(event, &row.id, data(&row.said()), changes, |waiting| {
+        let at = next_number();
+        self.move_while_asking(event, &row.id, Some(row.said()), changes, |waiting| {
             let waiter = Waiter {
                 asker,
                 step_id: row.place.step_id.clone(),
                 is_cold: false,
+                at,
             };
             waiting.open.insert(row.id.clone(), waiter);
         })
@@ -463,13 +467,12 @@ impl StepLog {
         self.to_the_end(async move {
             let _turn = log.inner.turn.lock().await;
             let id = found.id.clone();
-            let said = data(&found.said());
             let event = (RunEvent::Answered, EventType::QUESTION_CONSUMED);
             let mut put = log.consumption(&found, approval.as_ref());
             if let Some(step_id) = &found.place.step_id {
                 put.extend(log.left_so_far(step_id, None).await?);
             }
-            log.move_while_asking(event, &id, said, put, |waiting| {
+            log.move_while_asking(event, &id, Some(found.said()), put, |waiting| {
                 waiting.open.remove(&id);
             })
             .await
@@ -576,22 +579,19 @@ impl StepLog {
         let asked = id.clone();
         let reader = &self.inner.core.parts.reader;
         let found = reader.read(move |store| store.question(&asked)).await?;
-        let mut said = Value::Null;
         let mut put = Vec::new();
-        let mut step_id = None;
-        if let Some(row) = found {
-            said = data(&row.said());
-            step_id = row.place.step_id.clone();
-            if row.status == QuestionStatus::Open {
-                put.push(Change::PutQuestion {
-                    from: Some(row.status),
-                    row: Box::new(row.withdrawn()),
-                });
-            }
+        if let Some(row) = &found
+            && row.status == QuestionStatus::Open
+        {
+            put.push(Change::PutQuestion {
+                from: Some(row.status),
+                row: Box::new(row.clone().withdrawn()),
+            });
         }
-        if let Some(step_id) = step_id {
-            put.extend(self.left_so_far(&step_id, None).await?);
+        if let Some(step_id) = found.as_ref().and_then(|row| row.place.step_id.as_ref()) {
+            put.extend(self.left_so_far(step_id, None).await?);
         }
+        let said = found.as_ref().map(QuestionRow::said);
         let event = (RunEvent::Withdrawn, EventType::QUESTION_WITHDRAWN);
         self.move_while_asking(event, id, said, put, |waiting| {
             waiting.open.remove(id);
@@ -624,10 +624,16 @@ impl StepLog {
         &self,
         (event, told): (RunEvent, EventType),
         id: &QuestionId,
-        said: Value,
+        said: Option<QuestionMoved<'_>>,
         mut changes: Vec<Change>,
-        wait: impl FnOnce(&mut Waiting),
+        wait: impl Fn(&mut Waiting),
     ) -> Result<(), Error> {
+        let mut then = self.waiting().clone();
+        wait(&mut then);
+        let said = said.map(|said| QuestionMoved {
+            work_goes_on: !then.open.is_empty() && then.clock_goes(),
+            ..said
+        });
         let status = {
             let run_id = self.run_id().clone();
             let reader = &self.inner.core.parts.reader;
@@ -646,7 +652,7 @@ impl StepLog {
                 event,
                 from: None,
                 event_id: EventId::random(),
-                data: said,
+                data: data(&said),
                 ending: None,
                 changes,
             };
@@ -659,6 +665,14 @@ impl StepLog {
         self.change_waiting(wait);
         Ok(())
     }
+}
+
+/// The innermost part around what is done. `within`: the step in which that is, which is all that is
+/// known in a task of its own.
+fn innermost(waiting: &Waiting, within: Option<u64>) -> Option<u64> {
+    let around = AROUND.try_with(|number| *number).ok();
+    let is_of_run = |number: &u64| waiting.parts.contains_key(number);
+    around.filter(is_of_run).or(within)
 }
 
 /// A question that is waited for. Dropped before it is answered, it is withdrawn, so that the run
