@@ -63,6 +63,7 @@ use crate::records::tool_call::ToolCallRow;
 use crate::state::branch_change::BranchState;
 use crate::state::change::{Change, SessionExtent};
 use crate::state::error::StateError;
+use crate::state::hold::Hold;
 
 /// Keeps sessions, runs, events, snapshots, operations and artifacts. Every method blocks.
 ///
@@ -147,6 +148,9 @@ pub(crate) trait StateStore: BranchState + Send {
 
     /// Whose a run is; `None`: it is unknown, or of a version that had no leases.
     fn lease(&self, run_id: &RunId) -> Result<Option<Lease>, StateError>;
+
+    /// Fails as a [`Change::Fence`] does: if the run was taken over, or is not under way.
+    fn check_holds(&self, hold: &Hold) -> Result<(), StateError>;
 
     /// The phases of a run, in the order in which they were first begun.
     fn phases(&self, run_id: &RunId) -> Result<Vec<PhaseRow>, StateError>;

@@ -65,6 +65,7 @@ use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallRow;
 use crate::state::change::{Change, SessionExtent};
 use crate::state::error::StateError;
+use crate::state::hold::Hold;
 use crate::state::row_sum::{self, damaged};
 use crate::state::{RunFilter, SessionFilter, SnapshotFilter, StateStore};
 
@@ -77,7 +78,7 @@ use events::{
     read_event, select_events, types_of,
 };
 use forgetting::{event_floor, removable_sessions, removals, session_extent};
-use leases::{SELECT_LEASE, read_lease};
+use leases::{SELECT_LEASE, fence, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
 use questions::{SELECT_QUESTION, read_question};
@@ -385,6 +386,10 @@ impl StateStore for SqliteStore {
             params![run_id.as_str()],
             read_lease,
         )
+    }
+
+    fn check_holds(&self, hold: &Hold) -> Result<(), StateError> {
+        fence(&self.connection, &hold.run_id, hold.epoch)
     }
 
     fn phases(&self, run_id: &RunId) -> Result<Vec<PhaseRow>, StateError> {

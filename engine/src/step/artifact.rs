@@ -1,6 +1,6 @@
 //! Storing an artifact: the content in the artifact store, the record in the log.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use serde_json::json;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
@@ -12,6 +12,7 @@ use crate::id::{ArtifactId, EventId, RunId, SessionId};
 use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::state::change::Change;
 use crate::state::hold::Hold;
+use crate::state::reader::StateReader;
 use crate::state::registering::Registering;
 
 /// Keeps content under the key of a draft, and registers it; for the run that is held, if one is.
@@ -31,7 +32,10 @@ pub(crate) async fn put(
     }
     let parts = &core.parts;
     let held = registering(core, session_id).await?;
-    let meta = core.put(key, content).await?;
+    let meta = match hold {
+        Some(hold) => put_for(core, hold, key, content).await?,
+        None => core.put(key, content).await?,
+    };
     let whose = (session_id, hold.map(|hold| &hold.run_id));
     let record = ArtifactRecord {
         metadata: draft.metadata.into(),
@@ -41,6 +45,50 @@ pub(crate) async fn put(
     changes.push(Change::RegisterArtifact(Box::new(record.clone())));
     parts.writer.commit_and_release(changes, Some(held)).await?;
     Ok(record)
+}
+
+/// Keeps content for the run that is held. The content that is there under the key is another's to
+/// keep, if the run is: it is not replaced then.
+async fn put_for(
+    core: &Core,
+    hold: &Hold,
+    key: ArtifactKey,
+    content: Box<dyn Read + Send>,
+) -> Result<ArtifactMeta, Error> {
+    let reader = core.parts.reader.clone();
+    let content = Held {
+        content,
+        hold: hold.clone(),
+        reader: reader.clone(),
+    };
+    let put = core.put(key, Box::new(content)).await;
+    if put.is_err() {
+        // Why the content was refused, if that is why.
+        let hold = hold.clone();
+        reader.read(move |store| store.check_holds(&hold)).await?;
+    }
+    put
+}
+
+/// Content for a run. Its end, after which it takes the place of what is there, is read only while
+/// the run is held: reading it may have taken hours.
+struct Held {
+    content: Box<dyn Read + Send>,
+    hold: Hold,
+    reader: StateReader,
+}
+
+impl Read for Held {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.content.read(buffer)?;
+        if read == 0 && !buffer.is_empty() {
+            let held = self
+                .reader
+                .read_blocking(|store| store.check_holds(&self.hold));
+            held.map_err(io::Error::other)?;
+        }
+        Ok(read)
+    }
 }
 
 /// Protects what is about to be put from clean-ups. Fails if the session takes nothing, because what

@@ -1,6 +1,7 @@
 //! Runs that can be resumed: phases, steps, leases, and an id that is started again.
 
 use std::fs;
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use serde_json::json;
 use stillframe::backends::{Operation, StateDir, Workspace};
 use stillframe::events::EventType;
 use stillframe::options::{RunQuery, SessionQuery};
-use stillframe::records::{PhaseRecord, RestoreStatus, SessionStatus, StepStatus};
+use stillframe::records::{ArtifactDraft, PhaseRecord, RestoreStatus, SessionStatus, StepStatus};
 use stillframe::steps::{
     Rerun, RetryPolicy, StepContext, StepError, StepIdentity, StepOptions, StepPlan,
 };
@@ -860,6 +861,82 @@ fn an_owner_that_comes_back_after_its_lease_was_taken_writes_nothing() {
             let record = engine.export_run("ticket-42").await.unwrap();
             assert_eq!(record.phases[0].steps[0].result, json!("in time"));
             assert!(record.lease.unwrap().epoch >= 3);
+        });
+    });
+}
+
+/// Content whose end comes once a gate is open.
+struct Slow {
+    text: &'static [u8],
+    gate: Gate,
+}
+
+impl Read for Slow {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.text.is_empty() {
+            self.gate.stand();
+        }
+        self.text.read(buffer)
+    }
+}
+
+#[test]
+fn an_owner_that_comes_back_after_its_lease_was_taken_replaces_no_artifact() {
+    let host = &Host::new();
+    let options = || RunOptions::new("x").run_id(id()).resumable(true);
+    let draft = || ArtifactDraft::new("report", "text/plain");
+    let (gate, stands_still, go_on) = Gate::new();
+    let (end, is_read, read_on) = Gate::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(move || {
+            on_one_thread(async {
+                let engine = Engine::start(short(host)).await.unwrap();
+                let session = engine.session("s").await.unwrap();
+                let todo = Mutex::new(Some((gate, end, is_read, tell)));
+                let work = Work(move |context: RunContext| {
+                    let (gate, end, is_read, tell) = todo.lock().unwrap().take().unwrap();
+                    let content = Slow {
+                        text: b"too late",
+                        gate: end,
+                    };
+                    async move {
+                        tokio::spawn(async move {
+                            let put = context.put_artifact(draft(), Box::new(content)).await;
+                            tell.send(put).unwrap();
+                        });
+                        // All but its end is in the store.
+                        while is_read.try_recv().is_err() {
+                            tokio::task::yield_now().await;
+                        }
+                        gate.stand();
+                        Ok(AdapterOutput::empty())
+                    }
+                });
+                session.execute_run(options(), work).await
+            })
+        });
+        stands_still.recv().unwrap();
+        on_a_runtime(async move {
+            let engine = Engine::start(short(host)).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            until_claimable(&engine, true).await;
+            let work = Work(move |context: RunContext| async move {
+                let content = Box::new(&b"in time"[..]);
+                context.put_artifact(draft(), content).await?;
+                Ok(AdapterOutput::empty())
+            });
+            completed(&session.execute_run(options(), work).await.unwrap());
+            read_on.send(()).unwrap();
+            go_on.send(()).unwrap();
+            late.join().unwrap().unwrap_err();
+            let refused = told.recv().unwrap().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+            assert!(refused.to_string().contains("taken over"), "{refused}");
+            let mut text = String::new();
+            let mut content = engine.open_artifact("report").await.unwrap();
+            content.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "in time");
         });
     });
 }
