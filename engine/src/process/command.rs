@@ -30,7 +30,7 @@ use crate::process::guardian_channel::{self, GUARDIAN, Streams};
 use crate::process::orphans::{self, Orphans};
 use crate::process::output::{OutputPiece, Silence, Stream, Wanted};
 use crate::process::started::{Guarded, Left, Started};
-use crate::process::survivors::CURRENT_RUN;
+use crate::process::survivors::{CURRENT_RUN, CURRENT_STATE, state_mark};
 use crate::process::terminal::{ModesKept, Terminal};
 use crate::records::output::{AdapterOutput, CommandResult};
 use crate::step::adapter::Adapter;
@@ -671,6 +671,11 @@ impl CommandAdapter {
         // It names the run that the host is to start, not one that this command is to start.
         command.env_remove("STILLFRAME_RUN_ID");
         command.env(CURRENT_RUN, context.run_id.as_str());
+        match state_mark(context.steps.state_dir()) {
+            Some(mark) => command.env(CURRENT_STATE, mark),
+            // That of another run would be wrong.
+            None => command.env_remove(CURRENT_STATE),
+        };
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),

@@ -100,7 +100,7 @@ fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
         return Ok(Attempt::Held(read_holder(&mut file)));
     }
     if let Some(run) = run_of(&read_holder(&mut file)) {
-        let survivors = survivors::survivors(&run);
+        let survivors = survivors::survivors(&run, workspace.state().path());
         if !survivors.is_empty() {
             return Ok(Attempt::Left(survivors));
         }

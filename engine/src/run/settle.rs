@@ -141,7 +141,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     }
     let survivors = match why {
         // What a guardian ends is not captured half way.
-        None => survivors::unguarded(&run.id, &parts.blocking).await,
+        None => survivors::unguarded(&run.id, parts.state_dir.path(), &parts.blocking).await,
         Some(_) => Vec::new(),
     };
     let event = found.event(&run);

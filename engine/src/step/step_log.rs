@@ -2,6 +2,7 @@
 //! and writes.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -227,6 +228,11 @@ impl StepLog {
     /// What is taken out of everything that is written.
     pub(crate) fn secrets(&self) -> &SecretRules {
         self.inner.core.parts.writer.secrets()
+    }
+
+    /// Where the run is on record.
+    pub(crate) fn state_dir(&self) -> &Path {
+        self.inner.core.parts.state_dir.path()
     }
 
     fn run_id(&self) -> &RunId {

@@ -149,9 +149,10 @@ async fn settle_runs(core: &Core, report: &mut RecoveryReport) -> Result<(), Err
                 settled?;
             }
         }
+        let state_dir = parts.state_dir.clone();
         let survivors = parts
             .blocking
-            .run(move || survivors::survivors(&id))
+            .run(move || survivors::survivors(&id, state_dir.path()))
             .await?;
         report.survivors.extend(survivors);
     }

@@ -10,10 +10,13 @@ use stillframe::backends::{Label, Operation};
 use stillframe::commands::{CommandOutput, OutputPiece};
 use stillframe::events::EventType;
 use stillframe::options::{RunQuery, UndoTarget};
-use stillframe::{CommandAdapter, Engine, ErrorKind, RunOptions, RunStatus, SessionManager};
+use stillframe::{
+    CommandAdapter, Engine, ErrorKind, RunContext, RunOptions, RunStatus, SessionManager,
+};
 
 use crate::support::{
-    Gate, HeldUpStore, Host, Work, all, die_in_the_middle_of, on_a_runtime, ruins, writes,
+    Gate, HeldUpStore, Host, Work, all, completed, die_in_the_middle_of, eventually, on_a_runtime,
+    ruins, writes,
 };
 use stillframe_artifact_store::ArtifactStore as _;
 
@@ -21,7 +24,7 @@ async fn leave_a_run_at_work(host: &Host) {
     let (engine, session) = host.session().await;
     let (started, has_started) = tokio::sync::oneshot::channel();
     let started = std::sync::Mutex::new(Some(started));
-    let work = Work(move |context: stillframe::RunContext| {
+    let work = Work(move |context: RunContext| {
         let started = started.lock().unwrap().take().unwrap();
         async move {
             std::fs::write(context.workspace.unwrap().join("half"), "done\n").unwrap();
@@ -201,8 +204,7 @@ fn what_an_engine_did_about_dead_ones_is_told_as_data_and_a_second_one_finds_not
 #[test]
 fn what_a_dead_engine_left_at_work_is_named_and_no_run_begins_beside_it() {
     let host = Host::impatient();
-    // Survivors are known by the id of their run, and the tests of another checkout may be at work.
-    let run_id = format!("stranded-{}", std::process::id());
+    let run_id = "stranded".to_owned();
     let (sender, mut pieces) = tokio::sync::mpsc::channel(8);
     let mut left = 0;
     die_in_the_middle_of(async {
@@ -263,6 +265,45 @@ fn what_a_dead_engine_left_at_work_is_named_and_no_run_begins_beside_it() {
         engine.shutdown().await.unwrap();
         let engine = host.engine().await;
         assert!(engine.recovery().survivors.is_empty());
+    });
+}
+
+#[test]
+fn what_is_at_work_under_the_same_id_in_another_state_directory_is_not_named() {
+    let (host, other) = (Host::impatient(), Host::new());
+    let run = |host: &Host| {
+        let run = RunOptions::new("x").workspace(host.workspace());
+        run.run_id("same".parse().unwrap())
+    };
+    die_in_the_middle_of(async {
+        let (engine, session) = host.session().await;
+        let options = run(&host);
+        let work = Work(|_: RunContext| std::future::pending());
+        tokio::spawn(async move { session.execute_run(options, work).await });
+        eventually("it is at work", || async {
+            let found = engine.find_run("same").await;
+            found.is_ok_and(|run| run.status == RunStatus::Running)
+        })
+        .await;
+    });
+    on_a_runtime(async {
+        let (_other_engine, session) = other.session().await;
+        let (sender, mut pieces) = tokio::sync::mpsc::channel(8);
+        let command = CommandAdapter::new("sh").args(["-c", "echo up; exec sleep 300"]);
+        let command = command.output(CommandOutput::Stream(sender));
+        let options = run(&other);
+        let running = tokio::spawn(async move { session.execute_run(options, command).await });
+        pieces.recv().await.unwrap();
+
+        let (engine, session) = host.session().await;
+        let survivors = &engine.recovery().survivors;
+        assert!(survivors.is_empty(), "{survivors:?}");
+        let left = engine.find_run("same").await.unwrap().error.unwrap();
+        assert!(!left.message.contains("process"), "{left:?}");
+        let next = RunOptions::new("x").workspace(host.workspace());
+        let next = session.execute_run(next, CommandAdapter::new("true")).await;
+        completed(&next.unwrap());
+        assert!(!running.is_finished(), "it was there all the time");
     });
 }
 
