@@ -29,6 +29,19 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
+    /// All of them, from the least severe on.
+    pub const ALL: [Self; 9] = [
+        Self::NetworkBlip,
+        Self::RemoteDivergent,
+        Self::RefConflict,
+        Self::RemotePolicyRejected,
+        Self::AuthDenied,
+        Self::TooLarge,
+        Self::SecretFound,
+        Self::LocalGit,
+        Self::Unknown,
+    ];
+
     /// The name that JSON documents use, such as `AuthDenied`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,6 +56,11 @@ impl FailureKind {
             Self::Unknown => "Unknown",
         }
     }
+
+    /// The kind of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == text)
+    }
 }
 
 impl fmt::Display for FailureKind {
@@ -53,7 +71,7 @@ impl fmt::Display for FailureKind {
 
 #[cfg(test)]
 mod tests {
-    use super::FailureKind::*;
+    use super::FailureKind::{self, *};
 
     #[test]
     fn of_several_the_most_severe_is_the_greatest() {
@@ -61,17 +79,15 @@ mod tests {
             [NetworkBlip, AuthDenied, RemoteDivergent].into_iter().max(),
             Some(AuthDenied)
         );
-        let all = [
-            NetworkBlip,
-            RemoteDivergent,
-            RefConflict,
-            RemotePolicyRejected,
-            AuthDenied,
-            TooLarge,
-            SecretFound,
-            LocalGit,
-            Unknown,
-        ];
+        let all = FailureKind::ALL;
         assert!(all.is_sorted(), "they are as the table of kinds has them");
+    }
+
+    #[test]
+    fn every_kind_is_read_back_from_its_name() {
+        for kind in FailureKind::ALL {
+            assert_eq!(FailureKind::parse(kind.as_str()), Some(kind));
+        }
+        assert_eq!(FailureKind::parse("networkblip"), None);
     }
 }

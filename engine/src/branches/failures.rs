@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::records::save_failure::SaveFailure;
 use crate::records::work_task::WorkTaskRow;
+use stillframe_remote::failure_kind::FailureKind;
 
 /// So many failures in a row flag a task.
 pub(crate) const FLAG_AT: u32 = 3;
@@ -18,7 +18,7 @@ pub(crate) enum Attempt {
     Saved,
     /// There was nothing new, and what there is is proven.
     NoChanges,
-    Failed(SaveFailure),
+    Failed(FailureKind),
 }
 
 /// Counts a try. Answers whether it is the one that flags the task.
@@ -33,7 +33,7 @@ pub(crate) fn count(task: &mut WorkTaskRow, attempt: Attempt, now: Timestamp) ->
             false
         }
         // A line that was cut says nothing of the next try, and neither does an idle task.
-        Attempt::NoChanges | Attempt::Failed(SaveFailure::NetworkBlip) => false,
+        Attempt::NoChanges | Attempt::Failed(FailureKind::NetworkBlip) => false,
         Attempt::Failed(_) => {
             task.failures_in_a_row = in_a_row(task, now).saturating_add(1);
             task.last_failure_at = Some(now);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     fn denied(task: &mut WorkTaskRow, second: i64) -> bool {
-        count(task, Attempt::Failed(SaveFailure::AuthDenied), at(second))
+        count(task, Attempt::Failed(FailureKind::AuthDenied), at(second))
     }
 
     #[test]
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn every_kind_counts_but_a_blip_and_nothing_new() {
-        for kind in SaveFailure::ALL {
+        for kind in FailureKind::ALL {
             let mut task = task();
             count(&mut task, Attempt::Failed(kind), at(1));
-            let expected = u32::from(kind != SaveFailure::NetworkBlip);
+            let expected = u32::from(kind != FailureKind::NetworkBlip);
             assert_eq!(task.failures_in_a_row, expected, "{kind}");
         }
         let mut task = task();
@@ -95,7 +95,7 @@ mod tests {
         denied(&mut task, 2);
         let before = task.clone();
         count(&mut task, Attempt::NoChanges, at(3));
-        count(&mut task, Attempt::Failed(SaveFailure::NetworkBlip), at(4));
+        count(&mut task, Attempt::Failed(FailureKind::NetworkBlip), at(4));
         assert_eq!(task, before, "they neither count nor forgive");
         assert!(denied(&mut task, 5));
     }

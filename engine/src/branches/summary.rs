@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::records::save_failure::SaveFailure;
+use stillframe_remote::failure_kind::FailureKind;
 
 /// What became of the work in one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) enum RepositoryOutcome {
     /// It is in the store, and there is no remote to send it to.
     RecordedOnly,
     /// It is not proven on the remote. The text is one line.
-    Failed(SaveFailure, String),
+    Failed(FailureKind, String),
 }
 
 /// What became of the work in all repositories.
@@ -24,9 +24,9 @@ pub(crate) struct Summary {
     pub(crate) unchanged: usize,
     pub(crate) recorded: usize,
     /// Those that failed, in the order in which they were given.
-    pub(crate) failed: Vec<(String, SaveFailure, String)>,
+    pub(crate) failed: Vec<(String, FailureKind, String)>,
     /// The most severe kind; `None`: nothing failed.
-    pub(crate) kind: Option<SaveFailure>,
+    pub(crate) kind: Option<FailureKind>,
 }
 
 /// Sums up what became of each repository. That there is none is a failure: nothing was saved.
@@ -43,7 +43,7 @@ pub(crate) fn summary(outcomes: &[(String, RepositoryOutcome)]) -> Summary {
         })
         .collect();
     let kind = match outcomes.is_empty() {
-        true => Some(SaveFailure::Unknown),
+        true => Some(FailureKind::Unknown),
         false => failed.iter().map(|(_, kind, _)| *kind).max(),
     };
     Summary {
@@ -91,15 +91,15 @@ mod tests {
         summary(&outcomes)
     }
 
-    fn failed(kind: SaveFailure) -> RepositoryOutcome {
+    fn failed(kind: FailureKind) -> RepositoryOutcome {
         RepositoryOutcome::Failed(kind, String::new())
     }
 
     #[test]
     fn one_that_is_refused_is_named_and_one_that_is_unchanged_is_counted() {
-        let refused = RepositoryOutcome::Failed(SaveFailure::AuthDenied, "401".to_owned());
+        let refused = RepositoryOutcome::Failed(FailureKind::AuthDenied, "401".to_owned());
         let summary = of(&[("web", RepositoryOutcome::Unchanged), ("api", refused)]);
-        assert_eq!(summary.kind, Some(SaveFailure::AuthDenied));
+        assert_eq!(summary.kind, Some(FailureKind::AuthDenied));
         assert_eq!(summary.to_string(), "1 unchanged, api: AuthDenied (401)");
         assert_eq!((summary.pushed, summary.unchanged), (0, 1));
     }
@@ -108,14 +108,14 @@ mod tests {
     fn one_that_fails_leaves_the_others_as_they_are() {
         let summary = of(&[
             ("a", RepositoryOutcome::Pushed),
-            ("b", failed(SaveFailure::LocalGit)),
+            ("b", failed(FailureKind::LocalGit)),
             ("c", RepositoryOutcome::Pushed),
             ("d", RepositoryOutcome::RecordedOnly),
-            ("e", failed(SaveFailure::NetworkBlip)),
+            ("e", failed(FailureKind::NetworkBlip)),
         ]);
         let said = "2 pushed, 1 kept without a remote, b: LocalGit, e: NetworkBlip";
         assert_eq!(summary.to_string(), said);
-        assert_eq!(summary.kind, Some(SaveFailure::LocalGit));
+        assert_eq!(summary.kind, Some(FailureKind::LocalGit));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         ];
         for (above, upper) in table.iter().enumerate() {
             for (below, lower) in table.iter().enumerate() {
-                let kinds = [upper, lower].map(|name| SaveFailure::parse(name).unwrap());
+                let kinds = [upper, lower].map(|name| FailureKind::parse(name).unwrap());
                 let summary = of(&[("a", failed(kinds[0])), ("b", failed(kinds[1]))]);
                 let expected = table[above.max(below)];
                 assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
             (None, "1 pushed, 1 unchanged")
         );
         let none = of(&[]);
-        assert_eq!(none.kind, Some(SaveFailure::Unknown));
+        assert_eq!(none.kind, Some(FailureKind::Unknown));
         assert_eq!(none.to_string(), "no repository");
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use stillframe_backends::Signature;
 
 use crate::id::{RunId, WorkTaskId};
-use crate::records::save_failure::SaveFailure;
+use stillframe_remote::failure_kind::FailureKind;
 
 /// Why a checkpoint was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ pub(crate) struct CheckpointRow {
     /// Where the branch was when it was proven, if somebody has moved it on from there.
     pub(crate) advanced_to: Option<String>,
     /// Why it was not saved when that was last tried.
-    pub(crate) failure: Option<SaveFailure>,
+    pub(crate) failure: Option<FailureKind>,
     /// One line.
     pub(crate) error: Option<String>,
     pub(crate) created_at: Timestamp,
@@ -238,9 +238,6 @@ mod tests {
         }
         for kind in CheckpointKind::ALL {
             assert_eq!(CheckpointKind::parse(kind.as_str()), Some(kind));
-        }
-        for failure in SaveFailure::ALL {
-            assert_eq!(SaveFailure::parse(failure.as_str()), Some(failure));
         }
     }
 

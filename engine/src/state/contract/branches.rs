@@ -10,9 +10,9 @@ use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus
 use crate::records::follow_up::FollowUpRow;
 use crate::records::notice::{NoticeKind, NoticeRow, NoticeStatus};
 use crate::records::quarantine::{QuarantineKind, QuarantineRow, QuarantineStatus};
-use crate::records::save_failure::SaveFailure;
 use crate::records::work_task::{FailureClass, WorkTaskRow, WorkTaskStatus};
 use crate::state::branch_change::BranchChange;
+use stillframe_remote::failure_kind::FailureKind;
 
 const REMOTE: &str = "https://example.com/web.git";
 
@@ -343,7 +343,7 @@ pub(crate) fn a_checkpoint_is_made_of_what_it_was_and_moves_once(state: &impl Te
     store.commit(&[put_checkpoint(intent, &made)]).unwrap();
     // One whose push failed is not forgotten: it is sent later, though nothing has changed.
     let blip = CheckpointRow {
-        failure: Some(SaveFailure::NetworkBlip),
+        failure: Some(FailureKind::NetworkBlip),
         ..made.clone()
     };
     let seen = Some(CheckpointStatus::Made);
@@ -378,7 +378,7 @@ pub(crate) fn a_checkpoint_is_made_of_what_it_was_and_moves_once(state: &impl Te
     };
     let refused = CheckpointRow {
         status: CheckpointStatus::Refused,
-        failure: Some(SaveFailure::SecretFound),
+        failure: Some(FailureKind::SecretFound),
         error: Some("odd\n error".to_owned()),
         ..rows[1].clone()
     };

@@ -7,9 +7,9 @@ use super::effects::elsewhere;
 use super::values::{count, id, json, nanoseconds, parse, time, word};
 use crate::id::RunId;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus};
-use crate::records::save_failure::SaveFailure;
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
+use stillframe_remote::failure_kind::FailureKind;
 
 /// Writes a checkpoint that is new, or is in the status that was seen.
 pub(super) fn put_checkpoint(
@@ -41,7 +41,7 @@ pub(super) fn put_checkpoint(
             row.remote,
             row.branch,
             row.advanced_to,
-            row.failure.map(SaveFailure::as_str),
+            row.failure.map(FailureKind::as_str),
             row.error,
             nanoseconds(row.updated_at),
             row.task_id.as_str(),
@@ -97,7 +97,7 @@ pub(super) fn read_checkpoint(row: &Row<'_>) -> Result<CheckpointRow, StateError
         branch: row.get(14)?,
         advanced_to: row.get(15)?,
         failure: failure
-            .map(|failure| word(failure, SaveFailure::parse))
+            .map(|failure| word(failure, FailureKind::parse))
             .transpose()?,
         error: row.get(17)?,
         created_at: time(row.get(18)?)?,
