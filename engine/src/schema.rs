@@ -17,8 +17,8 @@ use schemars::transform::{Transform, transform_subschemas};
 pub use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use crate::events::data;
 use crate::events::event::{Event, EventSource, EventType};
+use crate::events::{branch_data, data};
 use crate::policy::{PolicyViolation, Usage};
 
 /// The schema of documents of this type, as they are written (draft 2020-12).
@@ -92,7 +92,22 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         "run_queued" => generator.subschema_for::<data::RunQueued<'_>>(),
         "run_started" => generator.subschema_for::<data::RunStarted>(),
         "run_completed" | "run_failed" | "run_cancelled" | "run_timeout" | "run_interrupted"
-        | "question_parked" => generator.subschema_for::<data::RunEnded>(),
+        | "run_blocked" | "question_parked" => generator.subschema_for::<data::RunEnded>(),
+        "persist_started" => generator.subschema_for::<branch_data::PersistStarted<'_>>(),
+        "persist_committed" | "persist_noop" | "persist_pushed" => {
+            generator.subschema_for::<branch_data::Persisted<'_>>()
+        }
+        "persist_failed" => generator.subschema_for::<branch_data::PersistFailed<'_>>(),
+        "persist_flagged" => generator.subschema_for::<branch_data::PersistFlagged<'_>>(),
+        "push_divergence_retried" | "push_divergence_recovered" | "push_divergence_failed" => {
+            generator.subschema_for::<branch_data::PushDivergence<'_>>()
+        }
+        "checkpoint_ready" => generator.subschema_for::<branch_data::CheckpointReady<'_>>(),
+        "checkpoint_notice_posted" | "checkpoint_notice_skipped" => {
+            generator.subschema_for::<branch_data::CheckpointNotice<'_>>()
+        }
+        "followup_waiting" | "followup_detected" | "followup_enqueued" | "followup_resumed"
+        | "followup_consumed" => generator.subschema_for::<branch_data::FollowUpMoved<'_>>(),
         "phase_started" | "phase_completed" | "phase_failed" | "phase_skipped"
         | "phase_cancelled" | "phase_interrupted" => {
             generator.subschema_for::<data::PhaseMoved<'_>>()

@@ -67,7 +67,7 @@ pub(crate) struct RunStarted {
     pub(crate) resumed: bool,
 }
 
-/// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`,
+/// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`, `run_blocked`,
 /// `question_parked`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

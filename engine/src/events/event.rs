@@ -153,6 +153,55 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     RUN_TIMEOUT = "run_timeout";
     /// The engine of a run died or stopped in the middle; it can be resumed. Data: `reason`.
     RUN_INTERRUPTED = "run_interrupted";
+    /// The work of a run has stopped, because it cannot go on without a person. Data: `reason`,
+    /// `worked_ms`.
+    RUN_BLOCKED = "run_blocked";
+    /// The work of a run is about to be saved on its work branch. Data: `task_id`, `checkpoint`
+    /// (`wip`, `periodic` or `blocked`), `file_count`.
+    PERSIST_STARTED = "persist_started";
+    /// The store has a commit of the work. Data: `task_id`, `repository`, `branch`, `commit`,
+    /// `unconverted_paths`.
+    PERSIST_COMMITTED = "persist_committed";
+    /// There was nothing new, and the work branch is proven to have all that there is. Data: as of
+    /// `persist_committed`.
+    PERSIST_NOOP = "persist_noop";
+    /// The work branch is proven to have the commit. Data: as of `persist_committed`, and
+    /// `advanced_to` if somebody has moved the branch on from there.
+    PERSIST_PUSHED = "persist_pushed";
+    /// The work is not known to be on its work branch. Data: `task_id`, `repository`, `branch`,
+    /// `commit`, `kind` (a [`FailureKind`](crate::records::FailureKind)), `reason`, and `findings`
+    /// of secret values.
+    PERSIST_FAILED = "persist_failed";
+    /// The work of a task was not saved several times in a row, and a person should look. Data:
+    /// `task_id`, `failures`, `kind`.
+    PERSIST_FLAGGED = "persist_flagged";
+    /// The work branch had commits that this side did not know, and they are merged with the work
+    /// to be pushed once more. Data: `task_id`, `branch`.
+    PUSH_DIVERGENCE_RETRIED = "push_divergence_retried";
+    /// The work branch has the commits of both sides. Data: as before.
+    PUSH_DIVERGENCE_RECOVERED = "push_divergence_recovered";
+    /// The work branch has commits that the work does not go on from, and stays as it is. Data: as
+    /// before, and `side_branch`, which has the work.
+    PUSH_DIVERGENCE_FAILED = "push_divergence_failed";
+    /// A blocked task can be looked at, and gone on with, from its branch. Data: `task_id`,
+    /// `branch`, `commit`, `reason`.
+    CHECKPOINT_READY = "checkpoint_ready";
+    /// People outside were told of a checkpoint. Data: `task_id`, `notice` (`checkpoint_ready` or
+    /// `checkpoint_failed`), `token`.
+    CHECKPOINT_NOTICE_POSTED = "checkpoint_notice_posted";
+    /// They had been told before. Data: the same, and `reason`.
+    CHECKPOINT_NOTICE_SKIPPED = "checkpoint_notice_skipped";
+    /// A task waits for new input, and its branch is proven to have its work. Data: `task_id`,
+    /// `branch`.
+    FOLLOWUP_WAITING = "followup_waiting";
+    /// There is new input for a task that waits. Data: the same, `input_id`.
+    FOLLOWUP_DETECTED = "followup_detected";
+    /// A run that goes on with a task was submitted. Data: the same, `run_id`.
+    FOLLOWUP_ENQUEUED = "followup_enqueued";
+    /// A run goes on with a task from its stored branch. Data: the same.
+    FOLLOWUP_RESUMED = "followup_resumed";
+    /// No other run gets this input. Data: the same.
+    FOLLOWUP_CONSUMED = "followup_consumed";
     /// A phase begins, or is gone on with. Data: `phase`, `iteration`.
     PHASE_STARTED = "phase_started";
     /// A phase ended well. Data: as of its beginning, and `duration_ms`.

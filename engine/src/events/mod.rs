@@ -3,6 +3,14 @@
 //!
 //! It uses only ids and failures.
 
+#[cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        reason = "no work leaves the machine: its tests and its schemas alone have them"
+    )
+)]
+pub(crate) mod branch_data;
 pub(crate) mod data;
 pub(crate) mod draft;
 pub(crate) mod event;
