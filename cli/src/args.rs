@@ -718,8 +718,8 @@ pub(crate) struct RunsArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
 
-    /// Only those that are pending, running, asking, waiting_for_input, interrupted, completed,
-    /// failed, cancelled or timeout.
+    /// Only those that are pending, running, asking, waiting_for_input, interrupted, persisting,
+    /// blocked, checkpointing, awaiting_followup, completed, failed, cancelled or timeout.
     #[arg(long, value_name = "STATUS", value_parser = run_status)]
     pub(crate) status: Vec<RunStatus>,
 
@@ -764,7 +764,7 @@ fn session_status(text: &str) -> Result<SessionStatus, String> {
 
 fn run_status(text: &str) -> Result<RunStatus, String> {
     RunStatus::parse(text).ok_or_else(|| {
-        "it is pending, running, asking, waiting_for_input, interrupted, completed, failed, cancelled or timeout".to_owned()
+        "it is pending, running, asking, waiting_for_input, interrupted, persisting, blocked, checkpointing, awaiting_followup, completed, failed, cancelled or timeout".to_owned()
     })
 }
 

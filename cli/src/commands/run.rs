@@ -54,8 +54,8 @@ const SUSPEND_EVERY: Duration = Duration::from_millis(10);
 /// the permission was not there, as sysexits.h has it.
 const EXIT_FORBIDDEN: u8 = 77;
 
-/// What `run` and `resume` exit with when the run rests until somebody answers: try again later, as
-/// sysexits.h has it.
+/// What `run` and `resume` exit with when the run rests until somebody answers, or there is new input:
+/// try again later, as sysexits.h has it.
 const EXIT_WAITING: u8 = 75;
 
 /// Runs the command; a signal ends it, and what follows the command is done all the same.
@@ -400,7 +400,7 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     let own = document.exit_code.and_then(|code| u8::try_from(code).ok());
     match document.status {
         RunStatus::Completed => own.unwrap_or(0),
-        RunStatus::WaitingForInput => EXIT_WAITING,
+        RunStatus::WaitingForInput | RunStatus::AwaitingFollowup => EXIT_WAITING,
         RunStatus::Timeout => EXIT_TIMED_OUT,
         RunStatus::Cancelled => own
             .filter(|code| *code != 0)
@@ -439,7 +439,7 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     let mut lines = vec![ending(ended, elsewhere)];
     if document.status == RunStatus::WaitingForInput {
         lines.extend(waits_for(document, &ended.told));
-    } else if document.is_stored {
+    } else if document.is_stored && document.status.is_terminal() {
         lines.push(
             "it had ended before, so that nothing was run; this is what is on record".to_owned(),
         );
@@ -571,6 +571,7 @@ fn ending(ended: &Ended<'_>, elsewhere: &str) -> String {
         RunStatus::Cancelled => "was cancelled",
         RunStatus::Interrupted => "was interrupted",
         RunStatus::WaitingForInput => "rests until somebody answers",
+        RunStatus::AwaitingFollowup => "rests until there is new input",
         RunStatus::Pending | RunStatus::Running => "is under way",
         _ => document.status.as_str(),
     };

@@ -96,7 +96,12 @@ pub(super) async fn follow(tools: &Tools, id: &str) -> Result<Reply, Failure> {
 
 /// Whether nothing follows until somebody goes on with the run.
 fn is_rest(event_type: &EventType) -> bool {
-    [EventType::RUN_INTERRUPTED, EventType::QUESTION_PARKED].contains(event_type)
+    [
+        EventType::RUN_INTERRUPTED,
+        EventType::QUESTION_PARKED,
+        EventType::FOLLOWUP_WAITING,
+    ]
+    .contains(event_type)
 }
 
 /// Nothing follows these.
@@ -371,12 +376,20 @@ fn queued(run: &RunRecord) -> Option<String> {
 }
 
 /// A run in full.
+/// Where a run stands, and what it ends as if that is known before.
+fn status(run: &RunRecord) -> String {
+    match run.ends_as {
+        Some(ends) => format!("{}, and then {ends}", run.status),
+        None => run.status.to_string(),
+    }
+}
+
 pub(super) fn description(export: &RunExport, pinned: &[SnapshotId]) -> String {
     let (run, snapshots) = (&export.run, &export.snapshots);
     let mut rows = vec![
         ("run", run.id.to_string()),
         ("session", run.session_id.to_string()),
-        ("status", run.status.as_str().to_owned()),
+        ("status", status(run)),
         ("input", output::printable(&run.input)),
     ];
     if let Some(queue) = &run.queue {
@@ -667,6 +680,7 @@ pub(crate) mod tests {
         assert!(!ENDS.contains(&event.event_type));
         let interrupted = EventType::RUN_INTERRUPTED;
         assert!(is_rest(&interrupted) && !ENDS.contains(&interrupted));
+        assert!(is_rest(&EventType::FOLLOWUP_WAITING));
         assert!(ENDS.contains(&EventType::RUN_CANCELLED));
     }
 }

@@ -11,6 +11,7 @@ use stillframe_backends::ErrorKind;
 use super::{OVER, Parts, Reply, Ticket};
 use crate::error::Error;
 use crate::id::{EventId, RunId, SessionId};
+use crate::records::came_for::{Block, CameFor};
 use crate::records::outcome::RunOutcome;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunEnding;
@@ -45,8 +46,10 @@ pub(crate) struct Step {
     pub(crate) event_id: EventId,
     /// The data of that event.
     pub(crate) data: Value,
-    /// How the run ended, if it does.
+    /// How the work of the run ended, if it does.
     pub(crate) ending: Option<Box<RunEnding>>,
+    /// What its adapter said of its block, if it is blocked by this.
+    pub(crate) block: Option<Box<Block>>,
     /// What else belongs to the same transaction.
     pub(crate) changes: Vec<Change>,
 }
@@ -66,6 +69,17 @@ pub(crate) struct RunState {
     session_id: SessionId,
     run_id: RunId,
     parts: Parts,
+}
+
+impl Step {
+    /// Why the work of the run is saved from now on, if it is.
+    fn came_for(&self) -> Option<CameFor> {
+        match self.event {
+            RunEvent::Persisting(ends) => Some(CameFor::End(ends)),
+            RunEvent::Blocked => Some(CameFor::Block(self.block.clone().unwrap_or_default())),
+            _ => None,
+        }
+    }
 }
 
 impl RunActor {
@@ -123,6 +137,7 @@ impl RunActor {
             to: transition.to,
             at,
             ending: step.ending.clone(),
+            came_for: step.came_for(),
         });
         changes.push(Change::Append(NewEvent {
             id: step.event_id.clone(),

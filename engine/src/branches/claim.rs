@@ -4,20 +4,10 @@ use jiff::Timestamp;
 use stillframe_backends::ErrorKind;
 
 use crate::branches::notices;
+use crate::records::came_for::Block;
 use crate::records::checkpoint::{CheckpointRow, CheckpointStatus};
 use crate::records::follow_up::{DEFAULT_WAITING_REASON, FollowUpRow};
 use crate::records::work_task::{WorkTaskRow, WorkTaskStatus};
-
-/// What an adapter says of its block.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Block {
-    pub(crate) flow: String,
-    /// The branch that the adapter believes to be on.
-    pub(crate) branch: Option<String>,
-    pub(crate) reason: Option<String>,
-    /// What the host needs to go on.
-    pub(crate) context: serde_json::Value,
-}
 
 /// What the task waits with from now on, in place of what it had; `None`: nothing is proven, so
 /// that nobody could go on from it.

@@ -13,6 +13,7 @@ use crate::id::{RunId, SessionId};
 use crate::options::{RunQuery, SessionQuery, SnapshotQuery, WorkspaceOptions};
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
+use crate::records::came_for::CameFor;
 use crate::records::effect::EffectRecord;
 use crate::records::lease::{Lease, Moment};
 use crate::records::question::{QuestionRecord, QuestionRow};
@@ -149,13 +150,7 @@ impl Engine {
     async fn incomplete(&self, mut filter: RunFilter) -> Result<Vec<RunRecord>, Error> {
         let limit = filter.limit.take();
         if filter.statuses.is_empty() {
-            filter.statuses = vec![
-                RunStatus::Pending,
-                RunStatus::Running,
-                RunStatus::Asking,
-                RunStatus::WaitingForInput,
-                RunStatus::Interrupted,
-            ];
+            filter.statuses = RunStatus::not_ended();
         }
         let (at, now) = (self.core.parts.now(), Moment::now()?);
         let found = self
@@ -194,6 +189,8 @@ impl Engine {
                 for (lease, row) in found {
                     let is_claimable = match row.status {
                         status if status.is_terminal() => false,
+                        // It goes on with new input alone.
+                        RunStatus::AwaitingFollowup => false,
                         status if status.is_at_rest() => true,
                         _ => owner::is_free(&parts, &row, lease.as_ref())?,
                     };
@@ -423,7 +420,15 @@ fn recorded(store: &dyn StateStore, rows: Vec<RunRow>) -> Result<Vec<RunRecord>,
             .as_ref()
             .and_then(|places| places.get(&row.id).copied());
         let totals = store.run_totals(&row.id)?.unwrap_or_default();
+        let ends_as = match row.status {
+            RunStatus::Persisting => store.came_for(&row.id)?,
+            _ => None,
+        };
         let mut record = RunRecord::of(row, totals);
+        record.ends_as = ends_as.and_then(|came_for| match came_for {
+            CameFor::End(ends) => Some(ends.status()),
+            CameFor::Block(_) => None,
+        });
         record.queue = queued.map(|row| row.record(place));
         records.push(record);
     }

@@ -26,9 +26,10 @@ pub(crate) struct Used {
 
 impl Used {
     /// What is read for this of a run.
-    pub(crate) const TYPES: [EventType; 7] = [
+    pub(crate) const TYPES: [EventType; 8] = [
         EventType::RUN_STARTED,
         EventType::RUN_INTERRUPTED,
+        EventType::RUN_BLOCKED,
         EventType::QUESTION_ASKED,
         EventType::QUESTION_CONSUMED,
         EventType::QUESTION_WITHDRAWN,

@@ -6,6 +6,7 @@
 pub(crate) mod agent;
 pub(crate) mod allowed_finding;
 pub(crate) mod artifact;
+pub(crate) mod came_for;
 #[cfg_attr(not(test), expect(dead_code, reason = "only the tests move its rows"))]
 pub(crate) mod checkpoint;
 pub(crate) mod effect;

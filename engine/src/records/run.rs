@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use stillframe_backends::Label;
 
 use crate::events::event::EventType;
+use crate::records::came_for::EndsAs;
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,6 +32,15 @@ pub enum RunStatus {
     WaitingForInput,
     /// Its engine died or stopped in the middle, and its steps are on record: it can be resumed.
     Interrupted,
+    /// Its work has ended, and is saved on its work branch before the run ends.
+    Persisting,
+    /// Its work has stopped, because it cannot go on without a person.
+    Blocked,
+    /// It is blocked, and what it has is saved on its work branch.
+    Checkpointing,
+    /// It is blocked, its work branch is proven to have what it has, and no engine has it: it goes
+    /// on with new input.
+    AwaitingFollowup,
 }
 
 /// What happens to a run.
@@ -63,6 +73,21 @@ pub(crate) enum RunEvent {
     Withdrawn,
     /// Nobody has answered, and its engine stops waiting, or is dead.
     Parked,
+    /// The work has ended so, and is saved before the run ends.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests save work"))]
+    Persisting(EndsAs),
+    /// The work was saved, or cannot be, and the run ends as it was about to.
+    Persisted(EndsAs),
+    /// The work cannot go on without a person, and has stopped.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests save work"))]
+    Blocked,
+    /// What a blocked run has is about to be saved.
+    #[cfg_attr(not(test), expect(dead_code, reason = "only tests save work"))]
+    CheckpointBegun,
+    /// The remote has shown what was saved of a blocked run.
+    Proven,
+    /// Nobody knows whether the remote has what was to be saved of a blocked run.
+    Unproven,
 }
 
 /// Where an event leads, and what it leaves in the log.
@@ -85,11 +110,27 @@ pub(crate) struct IllegalEvent {
 impl RunEvent {
     /// Whether it parks the run, so that it can go on.
     pub(crate) fn is_rest(self) -> bool {
-        matches!(self, Self::Interrupted | Self::Parked)
+        matches!(self, Self::Interrupted | Self::Parked | Self::Proven)
     }
 }
 
 impl RunStatus {
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Pending,
+        Self::Running,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Timeout,
+        Self::Asking,
+        Self::WaitingForInput,
+        Self::Interrupted,
+        Self::Persisting,
+        Self::Blocked,
+        Self::Checkpointing,
+        Self::AwaitingFollowup,
+    ];
+
     /// The name that JSON documents use.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -102,23 +143,16 @@ impl RunStatus {
             Self::Asking => "asking",
             Self::WaitingForInput => "waiting_for_input",
             Self::Interrupted => "interrupted",
+            Self::Persisting => "persisting",
+            Self::Blocked => "blocked",
+            Self::Checkpointing => "checkpointing",
+            Self::AwaitingFollowup => "awaiting_followup",
         }
     }
 
     /// The status of this name.
     pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "pending" => Self::Pending,
-            "running" => Self::Running,
-            "completed" => Self::Completed,
-            "failed" => Self::Failed,
-            "cancelled" => Self::Cancelled,
-            "timeout" => Self::Timeout,
-            "asking" => Self::Asking,
-            "waiting_for_input" => Self::WaitingForInput,
-            "interrupted" => Self::Interrupted,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 
     /// Whether no event leads away from here.
@@ -129,9 +163,30 @@ impl RunStatus {
         )
     }
 
-    /// Whether no engine holds it, and it can be resumed, at once or after an answer.
+    /// Those that an event leads away from.
+    pub(crate) fn not_ended() -> Vec<Self> {
+        Self::ALL
+            .into_iter()
+            .filter(|status| !status.is_terminal())
+            .collect()
+    }
+
+    /// Whether no engine holds it, and it can be resumed, at once or after an answer or new input.
     pub(crate) fn is_at_rest(self) -> bool {
-        matches!(self, Self::Interrupted | Self::WaitingForInput)
+        matches!(
+            self,
+            Self::Interrupted | Self::WaitingForInput | Self::AwaitingFollowup
+        )
+    }
+
+    /// Whether its adapter is at work, or waits for an answer.
+    pub(crate) fn is_at_work(self) -> bool {
+        matches!(self, Self::Running | Self::Asking)
+    }
+
+    /// Whether its work has ended, and its engine has to save it before the run moves on.
+    pub(crate) fn is_being_saved(self) -> bool {
+        matches!(self, Self::Persisting | Self::Blocked | Self::Checkpointing)
     }
 
     /// What the snapshot after the work is taken for, when the work left the run here.
@@ -155,11 +210,17 @@ impl RunStatus {
                 | Self::Running
                 | Self::Asking
                 | Self::WaitingForInput
+                | Self::AwaitingFollowup
                 | Self::Interrupted,
                 RunEvent::Cancelled,
             ) => Self::Cancelled,
-            (Self::Pending | Self::Running, RunEvent::Interrupted) => Self::Interrupted,
-            (Self::Interrupted | Self::WaitingForInput, RunEvent::Claimed) => Self::Running,
+            (Self::Pending | Self::Running | Self::Blocked, RunEvent::Interrupted) => {
+                Self::Interrupted
+            }
+            (
+                Self::Interrupted | Self::WaitingForInput | Self::AwaitingFollowup,
+                RunEvent::Claimed,
+            ) => Self::Running,
             (Self::Running, RunEvent::Done) => Self::Completed,
             (Self::Running, RunEvent::Failed) => Self::Failed,
             // The work may have written anything before its engine died, so it counts as failed.
@@ -168,6 +229,20 @@ impl RunStatus {
             (Self::Running, RunEvent::Asked) => Self::Asking,
             (Self::Asking, RunEvent::Answered | RunEvent::Withdrawn) => Self::Running,
             (Self::Asking, RunEvent::Parked) => Self::WaitingForInput,
+            (Self::Running, RunEvent::Persisting(_)) => Self::Persisting,
+            // What waits for an answer has not ended well.
+            (Self::Asking, RunEvent::Persisting(ends)) if ends != EndsAs::Completed => {
+                Self::Persisting
+            }
+            // Whether this is what the run came for is on record, and compared when it is written.
+            (Self::Persisting, RunEvent::Persisted(ends)) => ends.status(),
+            (Self::Running, RunEvent::Blocked) => Self::Blocked,
+            // Of a blocked run whose engine is dead: it is interrupted, and that at once given up.
+            (Self::Blocked, RunEvent::Stranded) => Self::Failed,
+            (Self::Blocked, RunEvent::Cancelled) => Self::Cancelled,
+            (Self::Blocked, RunEvent::CheckpointBegun) => Self::Checkpointing,
+            (Self::Checkpointing, RunEvent::Proven) => Self::AwaitingFollowup,
+            (Self::Checkpointing, RunEvent::Unproven) => Self::Failed,
             (from, event) => return Err(IllegalEvent { from, event }),
         };
         let logged = match (to, event) {
@@ -182,6 +257,9 @@ impl RunStatus {
             (Self::Cancelled, _) => EventType::RUN_CANCELLED,
             (Self::Timeout, _) => EventType::RUN_TIMEOUT,
             (Self::Interrupted, _) => EventType::RUN_INTERRUPTED,
+            (Self::Persisting | Self::Checkpointing, _) => EventType::PERSIST_STARTED,
+            (Self::Blocked, _) => EventType::RUN_BLOCKED,
+            (Self::AwaitingFollowup, _) => EventType::FOLLOWUP_WAITING,
         };
         Ok(Transition { to, logged })
     }
@@ -209,6 +287,12 @@ impl fmt::Display for RunEvent {
             Self::Answered => "answered",
             Self::Withdrawn => "going on without an answer",
             Self::Parked => "parked",
+            Self::Persisting(_) => "persisting",
+            Self::Persisted(_) => "persisted",
+            Self::Blocked => "blocked",
+            Self::CheckpointBegun => "checkpointing",
+            Self::Proven => "proven to be saved",
+            Self::Unproven => "given up as not proven to be saved",
         })
     }
 }
@@ -217,18 +301,8 @@ impl fmt::Display for RunEvent {
 mod tests {
     use super::*;
 
-    const STATES: [RunStatus; 9] = [
-        RunStatus::Pending,
-        RunStatus::Running,
-        RunStatus::Completed,
-        RunStatus::Failed,
-        RunStatus::Cancelled,
-        RunStatus::Timeout,
-        RunStatus::Asking,
-        RunStatus::WaitingForInput,
-        RunStatus::Interrupted,
-    ];
-    const EVENTS: [RunEvent; 13] = [
+    const STATES: [RunStatus; 13] = RunStatus::ALL;
+    const EVENTS: [RunEvent; 25] = [
         RunEvent::Started,
         RunEvent::Refused,
         RunEvent::Done,
@@ -242,7 +316,56 @@ mod tests {
         RunEvent::Answered,
         RunEvent::Withdrawn,
         RunEvent::Parked,
+        RunEvent::Persisting(EndsAs::Completed),
+        RunEvent::Persisting(EndsAs::Failed),
+        RunEvent::Persisting(EndsAs::Timeout),
+        RunEvent::Persisting(EndsAs::Cancelled),
+        RunEvent::Persisted(EndsAs::Completed),
+        RunEvent::Persisted(EndsAs::Failed),
+        RunEvent::Persisted(EndsAs::Timeout),
+        RunEvent::Persisted(EndsAs::Cancelled),
+        RunEvent::Blocked,
+        RunEvent::CheckpointBegun,
+        RunEvent::Proven,
+        RunEvent::Unproven,
     ];
+
+    /// The rows of states that have to do with a work branch.
+    fn rows_of_saving() -> Vec<(RunStatus, RunEvent, RunStatus)> {
+        use {RunEvent as Event, RunStatus as Status};
+        let mut rows = vec![
+            (Status::Running, Event::Blocked, Status::Blocked),
+            (
+                Status::Blocked,
+                Event::CheckpointBegun,
+                Status::Checkpointing,
+            ),
+            (
+                Status::Checkpointing,
+                Event::Proven,
+                Status::AwaitingFollowup,
+            ),
+            (Status::Checkpointing, Event::Unproven, Status::Failed),
+            (Status::AwaitingFollowup, Event::Claimed, Status::Running),
+            (
+                Status::AwaitingFollowup,
+                Event::Cancelled,
+                Status::Cancelled,
+            ),
+            (Status::Blocked, Event::Interrupted, Status::Interrupted),
+            // To `interrupted`, and from there.
+            (Status::Blocked, Event::Stranded, Status::Failed),
+            (Status::Blocked, Event::Cancelled, Status::Cancelled),
+        ];
+        for ends in EndsAs::ALL {
+            rows.push((Status::Running, Event::Persisting(ends), Status::Persisting));
+            if ends != EndsAs::Completed {
+                rows.push((Status::Asking, Event::Persisting(ends), Status::Persisting));
+            }
+            rows.push((Status::Persisting, Event::Persisted(ends), ends.status()));
+        }
+        rows
+    }
 
     #[test]
     fn every_pair_is_a_row_of_the_table_or_a_conflict() {
@@ -306,9 +429,13 @@ mod tests {
                 RunStatus::Cancelled,
             ),
         ];
+        let saving = rows_of_saving();
         for from in STATES {
             for event in EVENTS {
-                let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
+                let row = table
+                    .iter()
+                    .chain(&saving)
+                    .find(|(f, e, _)| (*f, *e) == (from, event));
                 assert_eq!(
                     from.next(event).map(|t| t.to).ok(),
                     row.map(|(_, _, to)| *to),
@@ -352,6 +479,24 @@ mod tests {
             assert!(EVENTS.iter().all(|e| from.next(*e).is_err()), "{from}");
         }
         assert_eq!(STATES.iter().filter(|s| s.is_terminal()).count(), 4);
+    }
+
+    #[test]
+    fn a_run_that_has_not_ended_is_to_be_begun_at_work_being_saved_or_at_rest() {
+        for status in STATES {
+            let of = [
+                status == RunStatus::Pending,
+                status.is_at_work(),
+                status.is_being_saved(),
+                status.is_at_rest(),
+                status.is_terminal(),
+            ];
+            assert_eq!(of.iter().filter(|of| **of).count(), 1, "{status}");
+            assert_eq!(
+                RunStatus::not_ended().contains(&status),
+                !status.is_terminal()
+            );
+        }
     }
 
     #[test]

@@ -257,7 +257,8 @@ impl RunRow {
             .over(&engine.clone().within(&kept.engine_limits)))
     }
 
-    /// What was seen of its workspace; of a run that has not ended, or has none, that is nothing.
+    /// What was seen of its workspace; of a run whose work has not ended, or that has none, that is
+    /// nothing.
     pub(crate) fn seen(&self) -> WorkspaceSummary {
         WorkspaceSummary::of(&self.summary).unwrap_or_default()
     }

@@ -44,9 +44,9 @@ pub struct RunRecord {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// The exit code of a command.
+    /// The exit code of a command; known once its work has ended, so also while that is saved.
     pub exit_code: Option<i32>,
-    /// Why it did not complete.
+    /// Why it did not complete; known as early as `exit_code`.
     pub error: Option<Failure>,
     /// What the host keeps with it: the latest [`RunOptions::metadata`](crate::RunOptions::metadata)
     /// that it was started with; null: nothing.
@@ -56,8 +56,12 @@ pub struct RunRecord {
     pub options: serde_json::Value,
     /// What the adapter returned, without the streams of a command.
     pub output: serde_json::Value,
-    /// What was seen of its workspace; `None`: it has not ended, or has no workspace.
+    /// What was seen of its workspace; `None`: its work has not ended, or it has no workspace.
     pub workspace: Option<Box<WorkspaceSummary>>,
+    /// What the run ends as once its work is saved, while it is
+    /// [`Persisting`](crate::RunStatus::Persisting). In JSON only then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_as: Option<RunStatus>,
     /// How many agents it has on record.
     #[serde(default)]
     pub total_agents: u64,
@@ -167,6 +171,7 @@ impl RunRecord {
             options: row.options,
             output: row.output,
             workspace: WorkspaceSummary::of(&row.summary).map(Box::new),
+            ends_as: None,
             total_agents: totals.agents,
             total_tool_calls: totals.tool_calls,
             total_tokens: totals.tokens,

@@ -12,6 +12,7 @@ use crate::events::data::{Failed, PhaseMoved, StepLeft, StepMoved};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::StepId;
+use crate::records::came_for::EndsAs;
 use crate::records::run::RunEvent;
 
 /// Where a phase or a step stands.
@@ -423,8 +424,8 @@ impl Closed {
     /// What the end of a run is for its steps.
     pub(crate) fn of(event: RunEvent) -> Self {
         match event {
-            RunEvent::Done => Self::Completed,
-            RunEvent::Cancelled => Self::Cancelled,
+            RunEvent::Done | RunEvent::Persisted(EndsAs::Completed) => Self::Completed,
+            RunEvent::Cancelled | RunEvent::Persisted(EndsAs::Cancelled) => Self::Cancelled,
             event if event.is_rest() => Self::Interrupted,
             _ => Self::Failed,
         }

@@ -20,7 +20,6 @@ use crate::run::owner::{self, has_owner};
 use crate::run::recorded::{Claim, Recorded, recorded};
 use crate::run::settle::{self, Settled};
 use crate::state::change::Change;
-use crate::state::error::StateError;
 
 /// How often a run that moves while it is cancelled is looked at again.
 pub(crate) const MAX_LOOKS: usize = 8;
@@ -136,6 +135,7 @@ async fn try_cancel(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error
         match found.row.status {
             RunStatus::Pending => "cancelled while it waited in the queue",
             RunStatus::WaitingForInput => "cancelled while it waited for an answer",
+            RunStatus::AwaitingFollowup => "cancelled while it waited for new input",
             _ => "cancelled while it was interrupted",
         },
     );
@@ -205,7 +205,7 @@ async fn what_is_left(
         .await?;
     let left = Left {
         steps,
-        changed: changed(core, row).await?,
+        changed: Changed::on_record(core, row).await?,
         ..Left::default()
     };
     Ok((right, Some(left)))
@@ -236,25 +236,4 @@ pub(crate) async fn has_its_workspace(core: &Core, run: &RunRow) -> Result<bool,
         Err(e) if e.kind() == ErrorKind::Busy => Ok(true),
         Err(e) => Err(e),
     }
-}
-
-/// What a run that rests has changed, for an undo, if both its snapshots are there.
-async fn changed(core: &Core, run: &RunRow) -> Result<Option<Changed>, Error> {
-    let Some(workspace) = run.workspace.clone() else {
-        return Ok(None);
-    };
-    let ids = (workspace.before.clone(), workspace.after.clone());
-    let are_there = core
-        .parts
-        .reader
-        .read(move |store| {
-            let is_there = |id| Ok::<_, StateError>(store.snapshot(id)?.is_some());
-            Ok(is_there(&ids.0)? && is_there(&ids.1)?)
-        })
-        .await?;
-    Ok(are_there.then_some(Changed {
-        workspace_id: workspace.workspace_id,
-        before: workspace.before,
-        after: workspace.after,
-    }))
 }

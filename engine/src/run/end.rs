@@ -3,24 +3,27 @@
 //! Every end is one transaction: the steps that were under way, the questions that are withdrawn,
 //! the operation that can be undone, the outcome, the status and the last event.
 
+use serde::Serialize;
 use serde_json::Value;
 use stillframe_backends::SnapshotId;
 
 use crate::actors::core::Core;
 use crate::actors::run::Step;
 use crate::error::Error;
-use crate::events::data::{ErrorOccurred, RunEnded, data};
+use crate::events::data::{ErrorOccurred, data};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
+use crate::records::came_for::Block;
 use crate::records::operation::OperationRow;
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::run_row::RunEnding;
+use crate::records::run_row::{RunEnding, RunRow};
 use crate::records::step::{Closed, PhaseRow, StepRow};
+use crate::state::StateStore;
 use crate::state::change::{Change, NewEvent};
 use crate::step::{answering, step_log};
 
-/// How a run ends, or is parked.
+/// How a run ends or is parked, or how its work ended that is saved before.
 #[derive(Debug)]
 pub(crate) struct End {
     /// What brings it about.
@@ -30,7 +33,7 @@ pub(crate) struct End {
     /// What refuses all of it if the run is somebody else's by then.
     pub(crate) right: Option<Change>,
     /// What the last event says.
-    pub(crate) said: RunEnded,
+    pub(crate) said: Value,
     /// Whether this is the end of a run whose engine or task was lost.
     pub(crate) is_recovered: bool,
     pub(crate) exit_code: Option<i32>,
@@ -41,6 +44,8 @@ pub(crate) struct End {
     pub(crate) workspace: Value,
     /// What its work left; `None`: that had not begun.
     pub(crate) left: Option<Left>,
+    /// What its adapter said of its block, if the run is blocked by this.
+    pub(crate) block: Option<Box<Block>>,
 }
 
 /// What the work of a run left, as far as its end is concerned with it.
@@ -67,25 +72,46 @@ pub(crate) struct Changed {
     pub(crate) after: SnapshotId,
 }
 
+impl Changed {
+    /// What a run has changed whose work has ended, if both its snapshots are there.
+    pub(crate) async fn on_record(core: &Core, run: &RunRow) -> Result<Option<Self>, Error> {
+        let Some(workspace) = run.workspace.clone() else {
+            return Ok(None);
+        };
+        let ids = (workspace.before.clone(), workspace.after.clone());
+        let read = move |store: &dyn StateStore| {
+            Ok(store.snapshot(&ids.0)?.is_some() && store.snapshot(&ids.1)?.is_some())
+        };
+        let are_there = core.parts.reader.read(read).await?;
+        Ok(are_there.then_some(Self {
+            workspace_id: workspace.workspace_id,
+            before: workspace.before,
+            after: workspace.after,
+        }))
+    }
+}
+
 impl End {
     /// An end without an outcome, of a run whose work had not begun.
-    pub(crate) fn new(event: RunEvent, said: RunEnded) -> Self {
+    pub(crate) fn new(event: RunEvent, said: impl Serialize) -> Self {
         Self {
             event,
             from: None,
             right: None,
-            said,
+            said: data(&said),
             is_recovered: false,
             exit_code: None,
             error: None,
             output: Value::Null,
             workspace: Value::Null,
             left: None,
+            block: None,
         }
     }
 }
 
-/// Ends a run or parks it: all of it is durable on `Ok`, and nothing is written on `Err`.
+/// Ends a run or parks it, or writes down how its work ended before that is saved: all of it is
+/// durable on `Ok`, and nothing is written on `Err`.
 ///
 /// # Errors
 ///
@@ -109,7 +135,8 @@ pub(crate) async fn end_run(
             end.is_recovered,
         ));
     }
-    if is_rest {
+    // What was proven is on record whatever somebody wants since; it is cancelled from there.
+    if is_rest && end.event != RunEvent::Proven {
         changes.push(Change::RefuseIfCancelled(run_id.clone()));
     }
     if let Some(left) = end.left {
@@ -143,9 +170,10 @@ pub(crate) async fn end_run(
         event: end.event,
         from: end.from,
         event_id: EventId::random(),
-        data: data(&end.said),
+        data: end.said,
         // Nothing has ended that can be resumed.
         ending: (!is_rest).then(|| Box::new(ending)),
+        block: end.block,
         changes,
     };
     core.step_run(session_id, step).await

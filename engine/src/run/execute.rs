@@ -833,6 +833,7 @@ impl RunTask {
             event_id: EventId::random(),
             data: data(said),
             ending: None,
+            block: None,
             changes: vec![right],
         };
         self.core.step_run(&self.session_id, step).await

@@ -13,6 +13,7 @@ pub(crate) mod owner;
 mod patch;
 pub(crate) mod recorded;
 mod requeue;
+mod saving;
 pub(crate) mod settle;
 pub(crate) mod stored;
 pub(crate) mod waiting;

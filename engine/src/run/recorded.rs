@@ -38,7 +38,7 @@ pub(crate) enum Claim {
     Ended,
     /// It can be gone on with.
     Claimable,
-    /// It rests until somebody answers.
+    /// It rests until somebody answers, or there is new input.
     Waiting,
     /// Somebody has it.
     Held,
@@ -53,6 +53,7 @@ impl Recorded {
             status if status.is_terminal() => Claim::Ended,
             _ if self.is_queued => Claim::Queued,
             RunStatus::WaitingForInput if !self.open.is_empty() => Claim::Waiting,
+            RunStatus::AwaitingFollowup => Claim::Waiting,
             // The previous holder has released it.
             status if status.is_at_rest() => Claim::Claimable,
             _ if self.is_free => Claim::Claimable,

@@ -31,6 +31,7 @@ use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::owner;
 use crate::run::requeue::put_back;
+use crate::run::saving;
 use crate::state::{StateStore, snapshot_name};
 use crate::workspace::adoption::{Untold, adopt};
 use crate::workspace::opened::Opened;
@@ -131,6 +132,9 @@ pub(crate) async fn settle_if_left(core: &Core, run_id: &RunId) -> Result<(), Er
 }
 
 async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
+    if run.status.is_being_saved() {
+        return saving::settle(core, run, why).await;
+    }
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;
     if why.is_none() && found.is_to_be_begun() {
@@ -191,17 +195,17 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
 }
 
 /// What is on record of a run that is to be settled.
-struct OnRecord {
+pub(super) struct OnRecord {
     has_phases: bool,
-    lease: Option<Lease>,
+    pub(super) lease: Option<Lease>,
     /// Where it stands in the queue, if it was submitted.
     queue: Option<QueueState>,
     /// Its rollback, if one had begun.
-    rollback: Option<RestoreRow>,
+    pub(super) rollback: Option<RestoreRow>,
 }
 
 impl OnRecord {
-    async fn read(core: &Core, run_id: &RunId) -> Result<Self, Error> {
+    pub(super) async fn read(core: &Core, run_id: &RunId) -> Result<Self, Error> {
         let asked = run_id.clone();
         let read = move |store: &dyn StateStore| {
             Ok(Self {
@@ -227,7 +231,7 @@ impl OnRecord {
 
     /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun
     /// the steps are undone.
-    fn event(&self, run: &RunRow) -> RunEvent {
+    pub(super) fn event(&self, run: &RunRow) -> RunEvent {
         let is_resumable = run.begun_as().resumable || self.has_phases;
         match (is_resumable && self.rollback.is_none(), self.is_unwanted()) {
             (_, true) => RunEvent::Cancelled,
@@ -245,8 +249,7 @@ async fn what_it_left(
     run: &RunRow,
     event: RunEvent,
 ) -> Result<Option<Closing>, Error> {
-    let is_at_work = matches!(run.status, RunStatus::Running | RunStatus::Asking);
-    if run.workspace.is_none() || !is_at_work {
+    if run.workspace.is_none() || !run.status.is_at_work() {
         return Ok(None);
     }
     match close(core, run, event).await {

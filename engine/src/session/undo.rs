@@ -257,9 +257,11 @@ fn refuse_a_run_in_between(
             return Err(changes_unknown(&run));
         }
     }
+    // Who is at work here is waited for by who undoes.
+    let is_still = |status: &RunStatus| status.is_at_rest() || status.is_being_saved();
     let filter = RunFilter {
         workspace_id: Some(locked.id().to_owned()),
-        statuses: vec![RunStatus::Interrupted, RunStatus::WaitingForInput],
+        statuses: Vec::from_iter(RunStatus::not_ended().into_iter().filter(is_still)),
         ..RunFilter::default()
     };
     for run in store.runs(&filter)? {
@@ -277,14 +279,23 @@ fn refuse_a_run_in_between(
 }
 
 fn changes_unknown(run: &RunRow) -> Error {
-    if run.status.is_at_rest() {
-        return Error::new(
-            ErrorKind::Conflict,
-            format!(
-                "run {0} is {1}, and can be taken back once it has ended: \"stillframe cancel {0}\" gives it up, \"stillframe resume {0}\" goes on with it; nothing was touched",
-                run.id, run.status
-            ),
+    let id = &run.id;
+    let way = match run.status {
+        RunStatus::AwaitingFollowup => {
+            format!(": \"stillframe cancel {id}\" gives it up, and new input goes on with it")
+        }
+        status if status.is_being_saved() => ", which is when its work is saved".to_owned(),
+        status if status.is_at_rest() => format!(
+            ": \"stillframe cancel {id}\" gives it up, \"stillframe resume {id}\" goes on with it"
+        ),
+        _ => String::new(),
+    };
+    if run.status.is_at_rest() || run.status.is_being_saved() {
+        let message = format!(
+            "run {id} is {}, and can be taken back once it has ended{way}; nothing was touched",
+            run.status
         );
+        return Error::new(ErrorKind::Conflict, message);
     }
     let before = run.workspace.as_ref().map(|w| w.before.to_string());
     let way = before.map_or(String::new(), |id| {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use crate::id::{QuarantineId, RunId, WorkTaskId};
 use crate::records::allowed_finding::AllowedFinding;
+use crate::records::came_for::CameFor;
 use crate::records::checkpoint::{CheckpointRow, CheckpointStatus};
 use crate::records::follow_up::FollowUpRow;
 use crate::records::notice::{NoticeRow, NoticeStatus};
@@ -59,6 +60,9 @@ pub(crate) enum BranchChange {
 
 /// What the state has of work that leaves the machine. Every method blocks.
 pub(crate) trait BranchState {
+    /// Why the work of a run is being saved; `None`: it is not.
+    fn came_for(&self, run_id: &RunId) -> Result<Option<CameFor>, StateError>;
+
     /// A task; `None`: unknown.
     fn work_task(&self, id: &WorkTaskId) -> Result<Option<WorkTaskRow>, StateError>;
 

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::id::{ArtifactId, EventId, RunId, SessionId, StepId};
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::ArtifactRecord;
+use crate::records::came_for::CameFor;
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::lease::{Lease, Moment};
 use crate::records::operation::OperationRow;
@@ -74,13 +75,16 @@ pub(crate) enum Change {
         session_id: SessionId,
         withdrawal: Box<Withdrawal>,
     },
-    /// A run's transition; only from this status.
+    /// A run's transition; only from this status, and from `persisting` only to what the run came
+    /// for. `came_for` goes with a transition to `persisting` or `blocked`, and is kept as long as
+    /// the work is being saved, and so is `ending`.
     MoveRun {
         id: RunId,
         from: RunStatus,
         to: RunStatus,
         at: Timestamp,
         ending: Option<Box<RunEnding>>,
+        came_for: Option<CameFor>,
     },
     /// Writes what follows only if the lease of the run is of this epoch, so that an owner that was
     /// taken for dead changes nothing.

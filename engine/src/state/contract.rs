@@ -9,8 +9,10 @@ use super::*;
 use crate::events::event::{EventSource, EventType};
 use crate::failure::Failure;
 use crate::id::{ArtifactId, EngineId, OperationId};
+use crate::records::came_for::{Block, CameFor, EndsAs};
 use crate::records::lease::{Lease, Moment};
 use crate::records::operation::OperationKind;
+use crate::records::queue::{Priority, QueueState};
 use crate::records::restore_document::RestorePurpose;
 use crate::records::run_row::{NewRun, RunEnding, RunWorkspace};
 use crate::records::session::SessionStatus;
@@ -35,6 +37,8 @@ macro_rules! state_store_contract {
             a_run_begins_only_in_an_active_session_and_only_once
             of_two_transitions_from_one_state_exactly_one_succeeds
             what_a_run_ended_with_comes_back
+            a_run_that_persists_ends_as_it_came_for
+            what_a_blocked_run_came_for_is_kept_until_its_work_is_saved
             runs_are_listed_newest_first_and_those_under_way_oldest_first
             the_beginning_of_an_id_is_literal
             snapshots_are_listed_in_the_order_of_writing
@@ -166,6 +170,7 @@ fn step(id: &str, from: RunStatus, to: RunStatus, second: i64) -> Change {
         to,
         at: at(second),
         ending: None,
+        came_for: None,
     }
 }
 
@@ -176,6 +181,7 @@ fn ended(id: &str, ending: RunEnding) -> Change {
         to: RunStatus::Failed,
         at: at(9),
         ending: Some(Box::new(ending)),
+        came_for: None,
     }
 }
 
@@ -642,6 +648,156 @@ pub(crate) fn what_a_run_ended_with_comes_back(state: &impl TestState) {
     assert_eq!((row.created_at, row.ended_at), (at(2), Some(at(9))));
     assert_eq!((row.exit_code, row.error), (ending.exit_code, ending.error));
     assert_eq!((row.output, row.summary), (ending.output, ending.workspace));
+}
+
+/// The move of a run whose work is being saved.
+fn saved(from: RunStatus, to: RunStatus, ending: Option<&RunEnding>) -> Change {
+    Change::MoveRun {
+        id: "r".parse().unwrap(),
+        from,
+        to,
+        at: at(4),
+        ending: ending.cloned().map(Box::new),
+        came_for: None,
+    }
+}
+
+/// As `saved`, for the first of these moves.
+fn coming_for(change: Change, why: &CameFor) -> Change {
+    match change {
+        Change::MoveRun {
+            id,
+            from,
+            to,
+            at,
+            ending,
+            came_for: _,
+        } => Change::MoveRun {
+            id,
+            from,
+            to,
+            at,
+            ending,
+            came_for: Some(why.clone()),
+        },
+        other => other,
+    }
+}
+
+fn how_it_ended() -> RunEnding {
+    RunEnding {
+        exit_code: Some(7),
+        error: Some(Failure::of_work("no luck")),
+        output: json!({ "data": 1 }),
+        workspace: json!({ "backend": "git" }),
+    }
+}
+
+pub(crate) fn a_run_that_persists_ends_as_it_came_for(state: &impl TestState) {
+    use RunStatus::{Cancelled, Completed, Failed, Pending, Persisting, Running, Timeout};
+    let (mut store, session) = started(state, "s");
+    let (id, ending) = ("r".parse().unwrap(), how_it_ended());
+    let why = CameFor::End(EndsAs::Failed);
+    store
+        .commit(&[run(&session, "r"), step("r", Pending, Running, 3)])
+        .unwrap();
+    let persists = saved(Running, Persisting, Some(&ending));
+    store.commit(&[coming_for(persists, &why)]).unwrap();
+    let persisting = state.open().run(&id).unwrap().unwrap();
+    assert_eq!((persisting.status, persisting.ended_at), (Persisting, None));
+    assert_eq!(persisting.exit_code, ending.exit_code);
+    assert_eq!(persisting.error, ending.error);
+    assert_eq!(persisting.output, ending.output);
+    assert_eq!(persisting.summary, ending.workspace);
+    assert_eq!(state.open().came_for(&id).unwrap(), Some(why.clone()));
+    assert_eq!(ids(&store.runs_not_ended().unwrap()), ["r"]);
+    for other in [Completed, Cancelled, Timeout] {
+        let refused = store.commit(&[saved(Persisting, other, Some(&ending))]);
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        let said = refused.to_string();
+        assert!(said.contains("the end of run r is failed"), "{said}");
+        assert_eq!(store.run(&id).unwrap().as_ref(), Some(&persisting));
+    }
+    store
+        .commit(&[saved(Persisting, Failed, Some(&ending))])
+        .unwrap();
+    let row = store.run(&id).unwrap().unwrap();
+    assert_eq!((row.status, row.ended_at), (Failed, Some(at(4))));
+    assert_eq!(store.came_for(&id).unwrap(), None);
+    let late = store
+        .commit(&[saved(Persisting, Failed, None)])
+        .unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::Conflict);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn what_a_blocked_run_came_for_is_kept_until_its_work_is_saved(state: &impl TestState) {
+    use RunStatus::{AwaitingFollowup, Blocked, Checkpointing, Pending, Running};
+    let (mut store, session) = started(state, "s");
+    let (id, ending): (RunId, _) = ("r".parse().unwrap(), how_it_ended());
+    let why = CameFor::Block(Box::new(Block {
+        flow: "implement".to_owned(),
+        branch: None,
+        reason: Some("which\nport?".to_owned()),
+        context: json!({ "asked": [1] }),
+    }));
+    let queued = QueueRow {
+        position: 0,
+        run_id: id.clone(),
+        session_id: session.clone(),
+        adapter: "a".to_owned(),
+        input: json!({}),
+        priority: Priority::Batch,
+        workspace_id: None,
+        state: QueueState::Waiting,
+    };
+    let queued = Change::Enqueue {
+        row: Box::new(queued),
+        max_queued: 9,
+    };
+    let begun = step("r", Pending, Running, 3);
+    store.commit(&[run(&session, "r"), queued, begun]).unwrap();
+    let ask = Change::RequestCancel {
+        run_id: id.clone(),
+        at: at(5),
+    };
+    let fence = Change::Fence {
+        run_id: id.clone(),
+        epoch: 1,
+    };
+    let place = |store: &dyn StateStore| store.queue_row(&id).unwrap().unwrap().state;
+    let blocks = saved(Running, Blocked, Some(&ending));
+    for change in [
+        coming_for(blocks, &why),
+        saved(Blocked, Checkpointing, None),
+    ] {
+        store.commit(&[change]).unwrap();
+        let row = store.run(&id).unwrap().unwrap();
+        assert_eq!((row.exit_code, row.error), (Some(7), ending.error.clone()));
+        assert_eq!((row.output, row.ended_at), (ending.output.clone(), None));
+        assert_eq!(store.came_for(&id).unwrap(), Some(why.clone()));
+        assert_eq!(place(&*store), QueueState::UnderWay, "{}", row.status);
+        store.commit(&[fence.clone(), ask.clone()]).unwrap();
+        assert_eq!(ids(&store.runs_not_ended().unwrap()), ["r"]);
+    }
+    store
+        .commit(&[saved(Checkpointing, AwaitingFollowup, None)])
+        .unwrap();
+    assert_eq!(store.came_for(&id).unwrap(), None);
+    let row = store.run(&id).unwrap().unwrap();
+    assert_eq!((row.exit_code, row.ended_at), (None, None));
+    assert_eq!(place(&*store), QueueState::Over, "others are begun");
+    assert_eq!(ids(&store.runs_not_ended().unwrap()), ["r"]);
+    assert_eq!(
+        store.commit(&[fence]).unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(
+        store.commit(&[ask]).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }
 
 pub(crate) fn runs_are_listed_newest_first_and_those_under_way_oldest_first(

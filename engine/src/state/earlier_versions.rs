@@ -48,6 +48,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0015.sql"),
     include_str!("fixtures/0016.sql"),
     include_str!("fixtures/0017.sql"),
+    include_str!("fixtures/0018.sql"),
 ];
 
 // Who adds a version adds what the one before it had.

@@ -10,6 +10,7 @@ use stillframe_secrets::SecretRules;
 
 use crate::events::event::EventSource;
 use crate::failure::Failure;
+use crate::records::came_for::CameFor;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_row::RunEnding;
 use crate::state::branch_change::BranchChange;
@@ -36,9 +37,16 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         }
         Change::SetMetadata { metadata, .. } => json(rules, metadata),
         Change::MoveRun {
-            ending: Some(ending),
-            ..
-        } => run_ending(rules, ending),
+            ending, came_for, ..
+        } => {
+            if let Some(ending) = ending {
+                run_ending(rules, ending);
+            }
+            if let Some(CameFor::Block(block)) = came_for {
+                block.reason.iter_mut().for_each(|said| text(rules, said));
+                json(rules, &mut block.context);
+            }
+        }
         Change::DescribeSession { details, .. } => {
             // As one value, whose keys are looked at too.
             let mut said = Value::Object(std::mem::take(&mut details.metadata));
@@ -78,7 +86,6 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::SetEngineLimits { .. }
         | Change::Requeue { .. }
         | Change::WithdrawQueued { .. }
-        | Change::MoveRun { ending: None, .. }
         | Change::CreateSession { .. }
         | Change::MoveSession { .. }
         | Change::Fence { .. }

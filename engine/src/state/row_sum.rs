@@ -237,6 +237,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'allowed finding' END AS damaged"
         )
     };
+    (came_for) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('came_for', ",
+            "run_id, reason, block",
+            ") THEN NULL ELSE 'what a run came for' END AS damaged"
+        )
+    };
     (quarantine) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('quarantine', ",
@@ -248,7 +255,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 33] = [
+const TABLES: [(&str, &str, &str); 34] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -286,6 +293,7 @@ const TABLES: [(&str, &str, &str); 33] = [
         damaged!(allowed_findings),
     ),
     ("quarantine", "id", damaged!(quarantine)),
+    ("came_for", "run_id", damaged!(came_for)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -457,6 +465,7 @@ mod tests {
                  INSERT INTO notices VALUES (1, '00', 'checkpoint_ready', 'w', 'c', 't', 'pending', 1, 5, 'o', 'e', 6, 7, NULL);
                  INSERT INTO allowed_findings VALUES (1, 's', 'jwt', x'61', '00', 5, NULL);
                  INSERT INTO quarantine VALUES (1, 'q', 'slot', x'61', x'62', 'why', 'w', 'kept', 5, 6, NULL);
+                 INSERT INTO came_for VALUES ('r', 'blocked', '{}', row_sum('came_for', 'r', 'blocked', '{}'));
                  PRAGMA foreign_keys = OFF;
                  INSERT INTO removals VALUES ('gone', 5, row_sum('removals', 'gone', 5));
                  PRAGMA foreign_keys = ON;",
@@ -480,9 +489,9 @@ mod tests {
             .unwrap();
         let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
         let names: Vec<String> = names.map(Result::unwrap).collect();
-        // Who writes events, their times and floors, and details and removals of sessions writes the
-        // sums. Rows of these but for events never change in place.
-        assert_eq!(names.len(), 3 * (TABLES.len() - 4) - 1);
+        // Who writes events, their times and floors, details and removals of sessions, and what runs
+        // came for writes the sums. Rows of these but for events never change in place.
+        assert_eq!(names.len(), 3 * (TABLES.len() - 5) - 1);
         for name in names {
             connection
                 .execute_batch(&format!("DROP TRIGGER {name}"))

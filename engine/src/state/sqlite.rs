@@ -4,6 +4,7 @@ mod agents;
 mod allowed_findings;
 mod artifacts;
 mod branches;
+mod came_for;
 mod changes;
 mod checkpoints;
 mod copied;
@@ -306,7 +307,8 @@ impl StateStore for SqliteStore {
         self.all(
             // As the index has it, so that it is used.
             &format!(
-                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted')
+                "{SELECT_RUN} WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted',
+                       'persisting', 'blocked', 'checkpointing', 'awaiting_followup')
                    AND NOT EXISTS (SELECT 1 FROM queue WHERE run_id = runs.id AND state = 'waiting')
                  ORDER BY position"
             ),

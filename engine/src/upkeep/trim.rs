@@ -247,13 +247,7 @@ impl Trim<'_> {
 /// The first position in each session that a run needs which has not ended.
 fn needed(store: &dyn StateStore) -> Result<HashMap<SessionId, u64>, StateError> {
     let filter = RunFilter {
-        statuses: vec![
-            RunStatus::Pending,
-            RunStatus::Running,
-            RunStatus::Asking,
-            RunStatus::WaitingForInput,
-            RunStatus::Interrupted,
-        ],
+        statuses: RunStatus::not_ended(),
         ..RunFilter::default()
     };
     let mut needed: HashMap<SessionId, u64> = HashMap::new();

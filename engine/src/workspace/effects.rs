@@ -42,9 +42,8 @@ pub(crate) enum Occasion {
 impl Occasion {
     /// For an effect that is found pending. `step`: its step, if that is on record.
     fn of_leftover(run: RunStatus, step: Option<StepStatus>) -> Self {
-        let is_under_way = !run.is_at_rest() && !run.is_terminal();
         match step {
-            Some(StepStatus::Running) if is_under_way => Self::Recovery,
+            Some(StepStatus::Running) if run.is_at_work() => Self::Recovery,
             _ => Self::TooLate,
         }
     }
@@ -307,6 +306,11 @@ mod tests {
         for at_rest in [
             RunStatus::Interrupted,
             RunStatus::WaitingForInput,
+            RunStatus::AwaitingFollowup,
+            // What it left was captured.
+            RunStatus::Persisting,
+            RunStatus::Blocked,
+            RunStatus::Checkpointing,
             RunStatus::Cancelled,
         ] {
             assert!(!made(at_rest, Some(StepStatus::Running)), "{at_rest}");

@@ -4,13 +4,15 @@ use rusqlite::{Connection, params};
 
 use super::SqliteStore;
 use super::allowed_findings::{SELECT_ALLOWED_FINDING, allow_finding, read_allowed_finding};
+use super::came_for;
 use super::checkpoints::{SELECT_CHECKPOINT, put_checkpoint, read_checkpoint};
 use super::follow_ups::{SELECT_FOLLOW_UP, drop_follow_up, put_follow_up, read_follow_up};
 use super::notices::{SELECT_NOTICE, add_notice, move_notice, read_notice};
 use super::quarantine::{SELECT_QUARANTINE, add_quarantine, end_quarantine, read_quarantine};
 use super::work_tasks::{SELECT_WORK_TASK, add_task, claim_follow_up, move_task, read_work_task};
-use crate::id::WorkTaskId;
+use crate::id::{RunId, WorkTaskId};
 use crate::records::allowed_finding::AllowedFinding;
+use crate::records::came_for::CameFor;
 use crate::records::checkpoint::CheckpointRow;
 use crate::records::follow_up::FollowUpRow;
 use crate::records::notice::NoticeRow;
@@ -45,6 +47,10 @@ pub(super) fn apply_branch(
 }
 
 impl BranchState for SqliteStore {
+    fn came_for(&self, run_id: &RunId) -> Result<Option<CameFor>, StateError> {
+        came_for::find(&self.connection, run_id)
+    }
+
     fn work_task(&self, id: &WorkTaskId) -> Result<Option<WorkTaskRow>, StateError> {
         self.one(
             &format!("{SELECT_WORK_TASK} WHERE id = ?1"),

@@ -65,7 +65,11 @@ pub(super) fn apply(
             to,
             at,
             ending,
-        } => move_run(tx, id, *from, *to, *at, ending.as_deref()),
+            came_for,
+        } => {
+            let ending = ending.as_deref();
+            move_run(tx, id, (*from, *to), *at, ending, came_for.as_ref())
+        }
         Change::Fence { run_id, epoch } => fence(tx, run_id, *epoch),
         Change::ClaimLease {
             run_id,

@@ -176,7 +176,8 @@ pub(super) fn request_cancel(
         "UPDATE leases SET cancel_requested_at = coalesce(cancel_requested_at, ?1)
           WHERE run_id = ?2 AND EXISTS (
               SELECT 1 FROM runs
-               WHERE id = ?2 AND status IN ('pending', 'running', 'asking'))",
+               WHERE id = ?2 AND status IN (
+                   'pending', 'running', 'asking', 'persisting', 'blocked', 'checkpointing'))",
         params![nanoseconds(at), run_id.as_str()],
     )?;
     if asked == 0 {

@@ -47,6 +47,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0016.sql"),
     include_str!("../migrations/0017.sql"),
     include_str!("../migrations/0018.sql"),
+    include_str!("../migrations/0019.sql"),
 ];
 
 /// Two numbers.

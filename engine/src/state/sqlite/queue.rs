@@ -159,14 +159,8 @@ fn withdraw(
 ) -> Result<(), StateError> {
     let (pending, cancelled) = (RunStatus::Pending, RunStatus::Cancelled);
     let ending = Some(&withdrawal.ending);
-    move_run(
-        transaction,
-        run_id,
-        pending,
-        cancelled,
-        withdrawal.at,
-        ending,
-    )?;
+    let moves = (pending, cancelled);
+    move_run(transaction, run_id, moves, withdrawal.at, ending, None)?;
     let event = NewEvent::new(
         EventType::RUN_CANCELLED,
         session_id,

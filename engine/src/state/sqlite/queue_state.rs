@@ -14,7 +14,8 @@ pub(super) fn moved(
     to: RunStatus,
 ) -> Result<(), StateError> {
     let state = match to {
-        RunStatus::Running | RunStatus::Asking => QueueState::UnderWay,
+        // Until its work is saved its engine and its workspace are not free.
+        to if to.is_at_work() || to.is_being_saved() => QueueState::UnderWay,
         _ => QueueState::Over,
     };
     set_state(transaction, run_id, state)

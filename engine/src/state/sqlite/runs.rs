@@ -8,6 +8,7 @@ use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
 use super::agents;
+use super::came_for;
 use super::leases::insert_lease;
 use super::lost::lost;
 use super::queue_state;
@@ -15,6 +16,7 @@ use super::tool_calls;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;
+use crate::records::came_for::CameFor;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding, RunRow, RunWorkspace};
@@ -63,20 +65,22 @@ pub(super) fn create_run(transaction: &Connection, run: &NewRun) -> Result<(), S
     Ok(())
 }
 
-/// Moves a run by compare-and-swap; with what it ended with, if it has ended.
+/// Moves a run by compare-and-swap; with what its work ended with, if it has.
 pub(super) fn move_run(
     transaction: &Connection,
     id: &RunId,
-    from: RunStatus,
-    to: RunStatus,
+    (from, to): (RunStatus, RunStatus),
     at: Timestamp,
     ending: Option<&RunEnding>,
+    came_for: Option<&CameFor>,
 ) -> Result<(), StateError> {
+    came_for::moves(transaction, id, (from, to), came_for)?;
     let (moved_at, at) = (at, nanoseconds(at));
     let moved = transaction.execute(
         "UPDATE runs SET status = ?1, version = version + 1,
              started_at = coalesce(started_at, ?2), ended_at = ?3,
-             exit_code = ?4, error = ?5, output = ?6, workspace = ?7
+             exit_code = iif(?10, exit_code, ?4), error = iif(?10, error, ?5),
+             output = iif(?10, output, ?6), workspace = iif(?10, workspace, ?7)
           WHERE id = ?8 AND status = ?9",
         params![
             to.as_str(),
@@ -88,6 +92,8 @@ pub(super) fn move_run(
             ending.map(|e| json(&e.workspace)),
             id.as_str(),
             from.as_str(),
+            // How the work stopped is known since the run was blocked.
+            to == RunStatus::Checkpointing,
         ],
     )?;
     if moved == 0 {

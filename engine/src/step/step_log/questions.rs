@@ -654,6 +654,7 @@ impl StepLog {
                 event_id: EventId::random(),
                 data: data(&said),
                 ending: None,
+                block: None,
                 changes,
             };
             let core = &self.inner.core;

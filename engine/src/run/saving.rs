@@ -1,0 +1,417 @@
+//! Settling a run whose engine or task is gone since its work ended and was to be saved: it ends as
+//! what it came for, or rests.
+
+use serde::Deserialize as _;
+use serde_json::Value;
+use stillframe_backends::{ErrorKind, SnapshotId};
+
+use crate::actors::core::Core;
+use crate::error::Error;
+use crate::events::data::{RunEnded, Why};
+use crate::failure::Failure;
+use crate::options::WorkspaceOptions;
+use crate::records::came_for::{CameFor, EndsAs};
+use crate::records::restore_document::RestoreDocument;
+use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run_document::{KeptOptions, WorkspaceSummary, document};
+use crate::records::run_row::RunRow;
+use crate::run::end::{Changed, End, Left, end_run};
+use crate::run::owner;
+use crate::run::settle::{OnRecord, STRANDED, Settled};
+use crate::workspace::opened::Opened;
+use crate::workspace::turn;
+
+/// Ends a run whose work was being saved, or lets it rest. How its work ended is on record, and
+/// what it left was captured: nothing is captured here.
+pub(super) async fn settle(
+    core: &Core,
+    run: RunRow,
+    why: Option<Failure>,
+) -> Result<Settled, Error> {
+    match finish(core, &run).await {
+        Err(e) if e.kind() == ErrorKind::Busy => {
+            tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
+            return Ok(Settled::Left);
+        }
+        // The run ends all the same. A restore that is not finished waits for the next to come.
+        Err(e) => tracing::warn!(run = %run.id, error = %e.chain(), "its workspace is not seen"),
+        Ok(()) => {}
+    }
+    let parts = &core.parts;
+    let found = OnRecord::read(core, &run.id).await?;
+    let came_for = came_for(core, &run).await?;
+    let event = event(&run, &came_for, &found);
+    let changed = Changed::on_record(core, &run).await?;
+    let after = changed.as_ref().map(|changed| changed.after.clone());
+    let unsaved = not_saved(&came_for, after.as_ref(), why.as_ref());
+    let asked = run.id.clone();
+    let steps = parts
+        .reader
+        .read(move |store| Ok((store.phases(&asked)?, store.steps(&asked)?)))
+        .await?;
+    let rollback = found.rollback.as_ref().and_then(|row| row.outcome.clone());
+    let error = match event {
+        RunEvent::Persisted(_) => run.error.clone(),
+        RunEvent::Unproven => Some(unsaved.clone()),
+        _ => Some(why.unwrap_or_else(stranded)),
+    };
+    let right = match found.lease {
+        Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
+        None => None,
+    };
+    let end = End {
+        from: Some(run.status),
+        right,
+        is_recovered: true,
+        exit_code: run.exit_code,
+        error: error.clone(),
+        output: run.output.clone(),
+        workspace: seen(&run, rollback, &unsaved),
+        left: Some(Left {
+            steps,
+            after,
+            changed,
+            guard: found.rollback.map(|row| row.guard),
+            problems: vec![unsaved],
+        }),
+        ..End::new(event, said(&run, event, error.as_ref()))
+    };
+    end_run(core, (&run.session_id, &run.id), end).await?;
+    Ok(Settled::Done)
+}
+
+/// Finishes what a crash left half done in the workspace of a run, such as its rollback. `Busy`:
+/// somebody is at work there, who may be its owner.
+async fn finish(core: &Core, run: &RunRow) -> Result<(), Error> {
+    let Some(recorded) = run.workspace.clone() else {
+        return Ok(());
+    };
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options)
+        .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
+    let mut options = kept.workspace;
+    options.path = recorded.path;
+    options.watch = false;
+    let parts = core.parts.clone();
+    let opened = move || Opened::open(&parts, options);
+    let opened = core.parts.blocking.run(opened).await??;
+    let lock_timeout = core.parts.settings.lock_timeout;
+    let workspace = &opened.workspace;
+    turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(())).await
+}
+
+/// What the run came for.
+async fn came_for(core: &Core, run: &RunRow) -> Result<CameFor, Error> {
+    let asked = run.id.clone();
+    let found = core
+        .parts
+        .reader
+        .read(move |store| store.came_for(&asked))
+        .await?;
+    found.ok_or_else(|| {
+        let message = format!(
+            "run {} is {}, and what it came for is not on record",
+            run.id, run.status
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    })
+}
+
+/// What happens to the run.
+fn event(run: &RunRow, came_for: &CameFor, found: &OnRecord) -> RunEvent {
+    match (came_for, run.status) {
+        (CameFor::End(ends), _) => RunEvent::Persisted(*ends),
+        // Nobody knows what of it has arrived.
+        (CameFor::Block(_), RunStatus::Checkpointing) => RunEvent::Unproven,
+        // Its checkpoint has not begun.
+        (CameFor::Block(_), _) => found.event(run),
+    }
+}
+
+/// What was not saved of a run whose engine or task is gone. What is settled is not saved again:
+/// its work stays in the store.
+fn not_saved(came_for: &CameFor, after: Option<&SnapshotId>, why: Option<&Failure>) -> Failure {
+    let what = match came_for {
+        CameFor::End(EndsAs::Completed) => "its work",
+        CameFor::End(_) => "what it left",
+        CameFor::Block(_) => "what it had when it was blocked",
+    };
+    let why = match why {
+        Some(why) => why.line(),
+        None => "the engine that was to save it is gone".to_owned(),
+    };
+    let place = match after {
+        Some(after) => format!("; snapshot {after} has it"),
+        None => String::new(),
+    };
+    let message = format!("{what} is not known to be on its work branch: {why}{place}");
+    Failure::new(ErrorKind::Unavailable.as_str(), message)
+}
+
+fn stranded() -> Failure {
+    let message = format!("{STRANDED}: the engine that had the run is gone");
+    Failure::new(ErrorKind::Unavailable.as_str(), message)
+}
+
+/// What was seen of the workspace when the work ended, and what was not saved of it.
+fn seen(run: &RunRow, rollback: Option<RestoreDocument>, unsaved: &Failure) -> Value {
+    let seen = run.seen();
+    let error = match &seen.error {
+        // That the engine failed twice is told in full.
+        Some(first) => Failure {
+            message: format!("{}; {}", first.message, unsaved.message),
+            ..first.clone()
+        },
+        None => unsaved.clone(),
+    };
+    document(&WorkspaceSummary {
+        rollback: rollback.or(seen.rollback.clone()),
+        error: Some(error),
+        ..seen
+    })
+}
+
+/// What the event says that tells of it.
+fn said(run: &RunRow, event: RunEvent, error: Option<&Failure>) -> RunEnded {
+    let why = match (event, error) {
+        (RunEvent::Persisted(_) | RunEvent::Unproven, Some(error)) => RunEnded::because(error).why,
+        (RunEvent::Persisted(_) | RunEvent::Unproven, None) => None,
+        _ => Some(Why::Settled {
+            reason: STRANDED.to_owned(),
+        }),
+    };
+    RunEnded {
+        exit_code: matches!(event, RunEvent::Persisted(_)).then_some(run.exit_code),
+        why,
+        recovered: true,
+        ..RunEnded::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use serde_json::json;
+    use stillframe_backends::StateDir;
+
+    use super::*;
+    use crate::engine::Engine;
+    use crate::engine::options::EngineOptions;
+    use crate::events::event::EventType;
+    use crate::events::query::EventQuery;
+    use crate::id::RunId;
+    use crate::options::{RunOptions, RunQuery, UndoTarget};
+    use crate::records::came_for::Block;
+    use crate::records::output::AdapterOutput;
+    use crate::records::run_row::RunEnding;
+    use crate::session::manager::SessionManager;
+    use crate::state::StateStore;
+    use crate::state::change::Change;
+    use crate::state::sqlite::SqliteStore;
+    use crate::step::adapter::Adapter;
+    use crate::step::adapter_error::AdapterError;
+    use crate::step::context::RunContext;
+
+    /// Writes a file, says that it has, and does not end by itself.
+    struct Writes(tokio::sync::mpsc::Sender<()>);
+
+    impl Adapter for Writes {
+        async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+            std::fs::write(context.workspace.unwrap().join("new"), "x\n").unwrap();
+            self.0.send(()).await.unwrap();
+            std::future::pending().await
+        }
+    }
+
+    struct Scene {
+        scratch: tempfile::TempDir,
+    }
+
+    fn id() -> RunId {
+        "r".parse().unwrap()
+    }
+
+    impl Scene {
+        /// A run that has changed its workspace, and whose engine is gone.
+        async fn new() -> Self {
+            let scene = Self {
+                scratch: tempfile::tempdir().unwrap(),
+            };
+            std::fs::create_dir(scene.place()).unwrap();
+            let (engine, session) = scene.engine().await;
+            let (sender, mut has_begun) = tokio::sync::mpsc::channel(1);
+            let options = scene.options();
+            let work =
+                tokio::spawn(async move { session.execute_run(options, Writes(sender)).await });
+            has_begun.recv().await.unwrap();
+            engine.suspend_run(&id()).await.unwrap();
+            let rested = work.await.unwrap().unwrap();
+            assert_eq!(rested.run.status, RunStatus::Interrupted);
+            engine.shutdown().await.unwrap();
+            scene
+        }
+
+        fn place(&self) -> PathBuf {
+            self.scratch.path().join("workspace")
+        }
+
+        fn workspace(&self) -> WorkspaceOptions {
+            WorkspaceOptions::at(self.place()).retain_content(true)
+        }
+
+        fn options(&self) -> RunOptions {
+            RunOptions::new("x")
+                .run_id(id())
+                .resumable(true)
+                .workspace(self.workspace())
+        }
+
+        async fn engine(&self) -> (Engine, SessionManager) {
+            let options = EngineOptions::default()
+                .state_dir(self.scratch.path().join("state"))
+                .lock_timeout(Duration::from_secs(30));
+            let engine = Engine::start(options).await.unwrap();
+            let session = engine.session("s").await.unwrap();
+            (engine, session)
+        }
+
+        /// What the engine would have written that was about to save the work.
+        fn moved(&self, to: RunStatus, came_for: Option<CameFor>) {
+            let state = StateDir::open(self.scratch.path().join("state")).unwrap();
+            let mut store = SqliteStore::open(state.path()).unwrap();
+            let row = store.run(&id()).unwrap().unwrap();
+            let fails = came_for != Some(CameFor::End(EndsAs::Completed));
+            let ending = RunEnding {
+                exit_code: Some(7),
+                error: fails.then(|| Failure::of_work("no luck")),
+                output: json!({ "data": "said" }),
+                workspace: json!({ "backend": "hash" }),
+            };
+            let change = Change::MoveRun {
+                id: id(),
+                from: row.status,
+                to,
+                at: jiff::Timestamp::UNIX_EPOCH,
+                ending: Some(Box::new(ending)),
+                came_for,
+            };
+            store.commit(&[change]).unwrap();
+        }
+    }
+
+    fn blocked() -> Option<CameFor> {
+        let reason = Some("which port?".to_owned());
+        Some(CameFor::Block(Box::new(Block {
+            reason,
+            ..Block::default()
+        })))
+    }
+
+    #[tokio::test]
+    async fn a_run_whose_work_was_being_saved_ends_as_it_came_for_and_says_what_was_not_saved() {
+        for ends in EndsAs::ALL {
+            let scene = Scene::new().await;
+            let (watching, _) = scene.engine().await;
+            scene.moved(RunStatus::Persisting, Some(CameFor::End(ends)));
+            let run = watching.find_run("r").await.unwrap();
+            assert_eq!(run.status, RunStatus::Persisting);
+            assert_eq!((run.ends_as, run.ended_at), (Some(ends.status()), None));
+            watching.shutdown().await.unwrap();
+
+            let (engine, _) = scene.engine().await;
+            let run = engine.find_run("r").await.unwrap();
+            assert_eq!(run.status, ends.status());
+            assert_eq!((run.ends_as, run.exit_code), (None, Some(7)));
+            let said = run.error.map(|error| error.message);
+            let fails = ends != EndsAs::Completed;
+            assert_eq!(said.as_deref(), fails.then_some("no luck"));
+            assert_eq!(run.output, json!({ "data": "said" }));
+            let unsaved = run.workspace.unwrap().error.unwrap().message;
+            assert!(unsaved.contains("its work branch"), "{unsaved}");
+            assert!(unsaved.contains("; snapshot snap_"), "{unsaved}");
+
+            let events = engine.events(EventQuery::all().run(id())).await.unwrap();
+            let [.., told, last] = events.as_slice() else {
+                panic!("{events:?}");
+            };
+            assert_eq!(told.event_type, EventType::ERROR_OCCURRED);
+            assert_eq!(last.event_type.as_str(), format!("run_{}", ends.status()));
+            assert_eq!(last.data["exit_code"], 7);
+            assert_eq!(last.data["recovered"], true);
+            engine.shutdown().await.unwrap();
+
+            // There is nothing left to do, and what the run did can be undone.
+            let (engine, session) = scene.engine().await;
+            assert!(engine.recovery().done.is_empty());
+            let again = engine.events(EventQuery::all().run(id())).await.unwrap();
+            assert_eq!(again, events);
+            assert!(scene.place().join("new").exists());
+            let target = UndoTarget::Run("r".to_owned());
+            session.undo(&scene.workspace(), target).await.unwrap();
+            assert!(!scene.place().join("new").exists());
+            engine.shutdown().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_blocked_run_fails_without_proof_and_rests_before_its_checkpoint() {
+        for (status, expected) in [
+            (RunStatus::Checkpointing, RunStatus::Failed),
+            (RunStatus::Blocked, RunStatus::Interrupted),
+        ] {
+            let scene = Scene::new().await;
+            scene.moved(status, blocked());
+            let (engine, _) = scene.engine().await;
+            let run = engine.find_run("r").await.unwrap();
+            assert_eq!(run.status, expected, "{status}");
+            let told = engine.events(EventQuery::all().run(id())).await.unwrap();
+            let last = told.last().unwrap();
+            assert_eq!(last.event_type.as_str(), format!("run_{expected}"));
+            assert_eq!(last.data["recovered"], true);
+            if expected == RunStatus::Failed {
+                let error = run.error.unwrap().message;
+                assert!(error.contains("when it was blocked"), "{error}");
+                assert!(error.contains("; snapshot snap_"), "{error}");
+            }
+            engine.shutdown().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_waits_for_new_input_is_no_engines_until_somebody_has_some() {
+        let scene = Scene::new().await;
+        scene.moved(RunStatus::AwaitingFollowup, None);
+        let (engine, session) = scene.engine().await;
+        assert!(engine.recovery().done.is_empty());
+        let run = engine.find_run("r").await.unwrap();
+        assert_eq!(run.status, RunStatus::AwaitingFollowup);
+        let claimable = engine.runs(RunQuery::default().incomplete()).await.unwrap();
+        assert_eq!(claimable, []);
+
+        // Starting it again answers with what is on record.
+        let (sender, _receiver) = tokio::sync::mpsc::channel(1);
+        let answer = session.execute_run(scene.options(), Writes(sender));
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.run.status, RunStatus::AwaitingFollowup);
+        assert!(answer.is_stored);
+
+        let target = UndoTarget::Run("r".to_owned());
+        let refused = session.undo(&scene.workspace(), target).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        let said = refused.to_string();
+        assert!(said.contains("new input goes on with it"), "{said}");
+
+        engine.cancel_run(&id()).await.unwrap();
+        let run = engine.find_run("r").await.unwrap();
+        assert_eq!(run.status, RunStatus::Cancelled);
+        let said = run.error.unwrap().message;
+        assert_eq!(said, "cancelled while it waited for new input");
+        session
+            .undo(&scene.workspace(), UndoTarget::Latest)
+            .await
+            .unwrap();
+        assert!(!scene.place().join("new").exists());
+        engine.shutdown().await.unwrap();
+    }
+}
