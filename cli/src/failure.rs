@@ -61,6 +61,15 @@ pub(crate) struct Failure {
     is_only_read: bool,
 }
 
+/// How a reader says where it goes on in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// By a position, `--from`.
+    Position,
+    /// By a number of a session, `--after`.
+    Number,
+}
+
 /// What can be said of the place where everything is kept.
 #[derive(Debug)]
 pub(crate) struct StatePlace {
@@ -154,6 +163,19 @@ impl Failure {
         self.message.push_str("; ");
         self.message.push_str(text);
         self
+    }
+
+    /// Says with which option a reader goes on whose place in the log was removed.
+    #[must_use]
+    pub(crate) fn going_on(self, place: Place) -> Self {
+        let Some(forgotten) = &self.forgotten else {
+            return self;
+        };
+        let option = match (place, forgotten.oldest_sequence) {
+            (Place::Number, Some(oldest)) => format!("--after {}", oldest - 1),
+            _ => format!("--from {}", forgotten.oldest - 1),
+        };
+        self.adding(&format!("{option} shows what is kept"))
     }
 
     /// Something that was typed cannot be right.
@@ -290,16 +312,9 @@ impl Failure {
 
 impl From<stillframe::Error> for Failure {
     fn from(error: stillframe::Error) -> Self {
-        let mut message = records::Failure::from(&error).message;
-        if let Some(forgotten) = error.wrapped::<PositionsForgotten>() {
-            message.push_str(&format!(
-                " with --from {}, which shows what is kept",
-                forgotten.oldest - 1
-            ));
-        }
         Self {
             kind: error.kind(),
-            message,
+            message: records::Failure::from(&error).message,
             touched: error.touched(),
             run_id: error.run_id().cloned(),
             forgotten: error.wrapped().cloned().map(Box::new),

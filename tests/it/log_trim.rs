@@ -56,10 +56,16 @@ fn events_go_by_number_and_a_reader_of_what_went_is_told_where_to_go_on() {
     assert!(message.contains(&format!("--from {last}")), "{message}");
     let rest = ws.events(["--from", &last.to_string()]);
     assert_eq!(rest[..5], written[count - 5..]);
-    let refused = ws
-        .try_json(["events", "--session", "ticket", "--after", "1"])
-        .exits(1);
-    assert!(refused.json()["error"]["oldest_sequence"].is_u64());
+    // Who asks by number is answered by number.
+    let by_number = ["events", "--session", "ticket", "--after"];
+    let refused = ws.try_json(by_number.into_iter().chain(["1"])).exits(1);
+    let error = &refused.json()["error"];
+    let oldest = error["oldest_sequence"].as_u64().unwrap();
+    let place = (oldest - 1).to_string();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains(&format!("--after {place}")), "{message}");
+    assert!(!message.contains("--from"), "{message}");
+    ws.stillframe(by_number.into_iter().chain([&*place])).ok();
     ws.try_json(["transcript", "ticket", "--from", "1"])
         .refused("PositionsForgotten");
 
@@ -69,6 +75,69 @@ fn events_go_by_number_and_a_reader_of_what_went_is_told_where_to_go_on() {
     ws.stillframe(["show", run["run_id"].as_str().unwrap(), "--follow"])
         .ok();
     assert_eq!(ws.json(["verify"])["log"], Value::Null);
+}
+
+// They looked as if there had never been more.
+#[test]
+fn what_begins_in_the_middle_because_events_were_removed_says_so() {
+    let ws = TestWorkspace::plain();
+    let run = || {
+        let run = ws.run(["--session", "ticket"], "true").ok().json();
+        run["run_id"].as_str().unwrap().to_owned()
+    };
+    let old = run();
+    run();
+    let transcript = |json: bool| {
+        let output = match json {
+            true => ws.try_json(["transcript", "ticket"]),
+            false => ws.stillframe(["transcript", "ticket"]),
+        };
+        assert_eq!(output.stderr_text(), "");
+        output.ok().stdout_text()
+    };
+    transcript(false);
+    ws.json(["gc", "--max-events", "5"]);
+    let young = run();
+    let oldest = ws.events(["--session", "ticket"])[0]["sequence"]
+        .as_u64()
+        .unwrap();
+    assert!(oldest > 1);
+
+    let note = format!("number {oldest} on");
+    for told in [
+        vec!["events", "--session", "ticket"],
+        vec!["events", "--run", &old],
+        vec!["transcript", "ticket"],
+        vec!["transcript", &old],
+        vec!["export", "ticket", "--to", "../one"],
+    ] {
+        let output = ws.stillframe(&told).ok();
+        let said = output.stderr_text();
+        assert!(said.contains(&note), "{told:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{told:?}: {said}");
+    }
+    // Nothing is missing.
+    for whole in [
+        vec!["events"],
+        vec!["events", "--run", &young],
+        vec!["events", "--session", "ticket", "--after", "100000"],
+        vec!["transcript", &young],
+        vec!["export", &young, "--to", "../two"],
+    ] {
+        let said = ws.stillframe(&whole).stderr_text();
+        assert!(!said.contains("earlier events"), "{whole:?}: {said}");
+    }
+
+    // A program reads it in the documents, and stderr is empty.
+    let export = ws.json(["export", "ticket", "--to", "../three"]);
+    assert_eq!(export["oldest_sequence"], oldest, "{export}");
+    for line in transcript(true).lines() {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(entry["oldest_sequence"], oldest, "{entry}");
+    }
+    let whole = ws.try_json(["transcript", &young]).ok().stdout_text();
+    assert!(!whole.contains("oldest_sequence"), "{whole}");
+    assert!(whole.contains("run_started"), "{whole}");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use stillframe::CancellationToken;
 use stillframe::backends::printable;
 use stillframe::options::ExportRequest;
 use stillframe::records::ExportOutcome;
+use stillframe::{CancellationToken, ErrorKind};
 
 use super::Tools;
 use super::subject::{self, Subject};
@@ -23,11 +23,15 @@ pub(super) async fn export(
         Subject::Run(id) => ExportRequest::run(id, to),
         Subject::Session(id) => ExportRequest::session(id, to),
     };
-    let outcome = tools
-        .engine
-        .export(request.cancellation(cancellation))
-        .await?;
-    let reply = Reply::new(tools.json, &outcome, || text(&outcome));
+    let exported = tools.engine.export(request.cancellation(cancellation));
+    let outcome = exported.await.map_err(|e| match e.kind() {
+        ErrorKind::PositionsForgotten => Failure::from(e).adding("nothing was exported; try again"),
+        _ => e.into(),
+    })?;
+    let mut reply = Reply::new(tools.json, &outcome, || text(&outcome));
+    if let Some(line) = subject::removed(outcome.oldest_sequence) {
+        reply = reply.note(line);
+    }
     let Some(line) = lost(&outcome.unreadable) else {
         return Ok(reply);
     };

@@ -35,3 +35,11 @@ pub(super) async fn find(tools: &Tools, id: &str) -> Result<Subject, Failure> {
         Err(e) => Err(e.into()),
     }
 }
+
+/// That events of a run or a session are not there, for people.
+pub(super) fn removed(oldest_sequence: Option<u64>) -> Option<String> {
+    let oldest = oldest_sequence?;
+    Some(format!(
+        "earlier events were removed from the log, which has those of the session from number {oldest} on"
+    ))
+}

@@ -8,7 +8,7 @@ use stillframe::records::{
 
 use super::Tools;
 use super::subject::{self, Subject};
-use crate::failure::Failure;
+use crate::failure::{Failure, Place};
 use crate::output::{self, Reply, printable};
 
 /// So much text of one message is printed together, so that a message without an end takes little
@@ -27,9 +27,12 @@ pub(super) async fn transcript(
     };
     query.after_position = from;
     let mut transcript = tools.engine.transcript(query).await?;
+    if let Some(line) = subject::removed(transcript.oldest_sequence()) {
+        tools.console.note(&line);
+    }
     let mut text = TranscriptText::default();
     while let Some(entry) = transcript.next().await {
-        let entry = entry?;
+        let entry = entry.map_err(|e| Failure::from(e).going_on(Place::Position))?;
         let lines = match tools.json {
             true => output::json_line(&entry),
             false => text.add(&entry),

@@ -11,6 +11,7 @@ use crate::events::event::Event;
 use crate::events::query::EventQuery;
 use crate::id::{EventId, SessionId};
 use crate::session::stream::{self, EventStream};
+use crate::state::StateStore;
 
 impl Engine {
     /// Events in the log, in the order in which they were written. With [`EventQuery::wait`] it
@@ -50,6 +51,15 @@ impl Engine {
                 () = parts.stopped.cancelled() => return Ok(events),
             }
         }
+    }
+
+    /// The number in its session from which on the events of the query's session or run are kept,
+    /// where earlier ones of it [were removed](Engine::trim_log): what a reader without a place does
+    /// not get. `None`: none was, or the query is of all sessions.
+    pub async fn oldest_sequence(&self, query: &EventQuery) -> Result<Option<u64>, Error> {
+        let asked = query.clone();
+        let look = move |store: &dyn StateStore| stream::oldest_sequence(store, &asked);
+        self.read(look).await
     }
 
     /// The event of this id; `NotFound` if there is none.

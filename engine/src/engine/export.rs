@@ -47,7 +47,8 @@ impl Engine {
     /// memory, however many there are. Dropping the future ends it too.
     ///
     /// An artifact whose content cannot be read is no error: its line says why, and
-    /// [`ExportOutcome::unreadable`] has its key.
+    /// [`ExportOutcome::unreadable`] has its key. Where earlier events were removed from the log,
+    /// [`ExportOutcome::oldest_sequence`] says so.
     ///
     /// # Errors
     ///
@@ -85,18 +86,22 @@ impl Engine {
         for id in runs {
             writer = self.export_record(writer, id).await?;
         }
-        writer = self.export_events(writer, events).await?;
+        writer = self.export_events(writer, events.clone()).await?;
         for artifact in self.artifacts(Some(&session_id)).await? {
             if of_run.is_none() || artifact.run_id == of_run {
                 writer = self.export_artifact(writer, artifact).await?;
             }
         }
+        let oldest_sequence = self.oldest_sequence(&events).await?;
         let removed = self.floor_of_kept(&session_id).await?;
         if removed != floor {
             let forgotten = removed.forgotten(&EventQuery::session(session_id));
             return Err(Error::new(ErrorKind::PositionsForgotten, forgotten));
         }
-        parts.blocking.run_long(move || writer.finish()).await?
+        parts
+            .blocking
+            .run_long(move || writer.finish(oldest_sequence))
+            .await?
     }
 
     /// Up to where the events of a session were removed. `NotFound`: all of it was, or is being.

@@ -23,6 +23,7 @@ pub struct Transcript {
     engine: Engine,
     query: EventQuery,
     page: VecDeque<Event>,
+    oldest_sequence: Option<u64>,
 }
 
 impl Engine {
@@ -51,10 +52,17 @@ impl Engine {
         events.event_types = TYPES.to_vec();
         events.after_position = query.after_position;
         events.limit = Some(PAGE);
+        let has_place = query.after_position.unwrap_or(0) > 0;
+        let (page, oldest_sequence) = match has_place {
+            // Who would miss something is told.
+            true => Default::default(),
+            false => stream::read_first_page(&self.core.parts, &mut events).await?,
+        };
         Ok(Transcript {
             engine: self.clone(),
             query: events,
-            page: VecDeque::new(),
+            page: page.into(),
+            oldest_sequence,
         })
     }
 
@@ -80,6 +88,13 @@ impl Engine {
 }
 
 impl Transcript {
+    /// Where it does not begin with the run or the session, because events of it
+    /// [were removed](Engine::trim_log): the number in the session from which on none was. `None`:
+    /// none was, or it goes on after a position.
+    pub fn oldest_sequence(&self) -> Option<u64> {
+        self.oldest_sequence
+    }
+
     /// The next entry; `None`: there is no further one yet.
     pub async fn next(&mut self) -> Option<Result<TranscriptEntry, Error>> {
         loop {
@@ -113,7 +128,11 @@ impl Transcript {
             }
             _ => None,
         };
-        Ok(TranscriptEntry::of(event, data, input))
+        let entry = TranscriptEntry::of(event, data, input);
+        Ok(entry.map(|entry| TranscriptEntry {
+            oldest_sequence: self.oldest_sequence,
+            ..entry
+        }))
     }
 }
 

@@ -474,6 +474,8 @@ impl From<&Failure> for ErrorOccurred {
 #[serde(default)]
 pub(crate) struct Told {
     pub(crate) recovered: bool,
+    /// Of runs that begin.
+    pub(crate) resumed: bool,
     /// Of runs that rest.
     pub(crate) worked_ms: Option<u64>,
     /// Of questions.

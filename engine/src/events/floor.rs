@@ -66,7 +66,7 @@ impl std::fmt::Display for PositionsForgotten {
         };
         write!(
             f,
-            "events{of} up to position {}{number} were removed; go on after that",
+            "events{of} up to position {}{number} were removed",
             self.oldest - 1
         )
     }
@@ -166,13 +166,10 @@ mod tests {
         };
         let of_session = EventQuery::session("s".parse().unwrap());
         for (query, expected) in [
-            (
-                EventQuery::all(),
-                "events up to position 40 were removed; go on after that",
-            ),
+            (EventQuery::all(), "events up to position 40 were removed"),
             (
                 of_session,
-                "events of session s up to position 40 (number 7) were removed; go on after that",
+                "events of session s up to position 40 (number 7) were removed",
             ),
         ] {
             let forgotten = floor.begin(&query.after_position(1)).unwrap_err();

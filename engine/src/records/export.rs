@@ -77,6 +77,10 @@ pub struct ExportOutcome {
     pub runs: u64,
     /// How many events it has.
     pub events: u64,
+    /// Where earlier events of the run or the session were removed from the log and are
+    /// not in it: the number in the session from which on none was. In JSON only if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_sequence: Option<u64>,
     /// How many artifacts it has a file of.
     pub artifacts: u64,
     /// The size of all its files.

@@ -59,6 +59,10 @@ pub struct TranscriptEntry {
     pub item: TranscriptItem,
     /// All that its event says, also where that is kept as an artifact; null if that was removed.
     pub data: Value,
+    /// Where the transcript does not begin with its run or session, because events of it were
+    /// removed from the log: the number in the session from which on none was. In JSON only if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_sequence: Option<u64>,
 }
 
 /// What was said or done. What is `None` or empty was not said by the writer of the event.
@@ -195,6 +199,7 @@ impl TranscriptEntry {
             provider: event.provider,
             item,
             data,
+            oldest_sequence: None,
         })
     }
 }

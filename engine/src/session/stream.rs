@@ -11,7 +11,7 @@ use tokio_stream::Stream;
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::event::Event;
+use crate::events::event::{Event, EventType};
 use crate::events::floor::EventFloor;
 use crate::events::query::{Cursor, EventQuery};
 use crate::state::StateStore;
@@ -160,10 +160,34 @@ async fn pump(
 /// what was passed over is not looked at again.
 pub(crate) async fn read_page(parts: &Parts, query: &mut EventQuery) -> Result<Vec<Event>, Error> {
     let asked = query.clone();
-    let (events, end) = parts
+    let page = parts
         .reader
         .read_with(move |store| page(store, &asked))
         .await?;
+    taken(page, query)
+}
+
+/// As [`read_page`], of a reader that has no page yet; and where events of a session or a run begin
+/// that were removed before: see [`oldest_sequence`].
+pub(crate) async fn read_first_page(
+    parts: &Parts,
+    query: &mut EventQuery,
+) -> Result<(Vec<Event>, Option<u64>), Error> {
+    let asked = query.clone();
+    let first = move |store: &dyn StateStore| loop {
+        let floor = floor_of(store, &asked)?;
+        let oldest = oldest_sequence(store, &asked)?;
+        let page = page(store, &asked)?;
+        if floor_of(store, &asked)? == floor {
+            return Ok((page, oldest));
+        }
+    };
+    let (page, oldest) = parts.reader.read_with(first).await?;
+    Ok((taken(page, query)?, oldest))
+}
+
+/// The events of a page; the query goes on behind it.
+fn taken((events, end): (Vec<Event>, u64), query: &mut EventQuery) -> Result<Vec<Event>, Error> {
     if let Some(after) = query.after_position
         && after > end
     {
@@ -258,6 +282,39 @@ async fn forgotten_run(parts: &Parts, query: &EventQuery) -> Result<Option<Error
             .then(|| Error::new(ErrorKind::PositionsForgotten, floor.forgotten(&query))))
     };
     parts.reader.read(look).await
+}
+
+/// The number in its session from which on the events of a session or a run are kept, where some of
+/// them were removed before; `None`: none was, or those of all sessions are asked for.
+pub(crate) fn oldest_sequence(
+    store: &dyn StateStore,
+    query: &EventQuery,
+) -> Result<Option<u64>, StateError> {
+    let floor = floor_of(store, query)?;
+    if floor.sequence == 0 {
+        return Ok(None);
+    }
+    let run = match &query.run_id {
+        Some(id) => store.run(id)?,
+        None => None,
+    };
+    let mut kept = EventQuery::all().after(floor.sequence).limit(1);
+    let begins_with = match &run {
+        Some(run) if store.queue_row(&run.id)?.is_some() => EventType::RUN_QUEUED,
+        Some(run) if run.started_at.is_some() => EventType::RUN_STARTED,
+        // It has none, or one that says how it ended.
+        Some(_) => return Ok(None),
+        // One that is made anew under the id of a removed one begins with a later number.
+        None => EventType::SESSION_CREATED,
+    };
+    kept.session_id = run.map(|run| run.session_id).or(query.session_id.clone());
+    kept.run_id.clone_from(&query.run_id);
+    let first = store.events(&kept)?.pop();
+    let is_first = |event: Event| event.event_type == begins_with && !event.told().resumed;
+    Ok(match first.is_some_and(is_first) {
+        true => None,
+        false => Some(floor.sequence + 1),
+    })
 }
 
 /// Up to where what a query asks for was removed.

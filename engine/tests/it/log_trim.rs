@@ -707,6 +707,101 @@ async fn a_transcript_begins_with_what_is_kept_and_goes_on_or_is_told() {
     forgotten(&error);
 }
 
+// An export said "3 events" and a transcript began in the middle, as if there had never been more.
+#[tokio::test]
+async fn what_begins_later_than_its_run_or_session_says_so_and_nothing_else_does() {
+    use stillframe::options::{ExportRequest, TranscriptQuery};
+    let host = Host::new();
+    let options = host.options().adapter("done", |_| {
+        Ok(Work(|_: RunContext| async { Ok(AdapterOutput::empty()) }))
+    });
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let work = || Work(|_: RunContext| async { Ok(AdapterOutput::empty()) });
+    let named = |id: &str| RunOptions::new("x").run_id(id.parse().unwrap());
+    let execute = async |id| completed(&session.execute_run(named(id), work()).await.unwrap());
+    let submit = async |id| {
+        let handle = session.submit_run(named(id), "done", json!(null)).await;
+        completed(&handle.unwrap().wait().await.unwrap());
+    };
+    execute("old").await;
+    execute("cut").await;
+    submit("cut-in-queue").await;
+    execute("young").await;
+    submit("young-in-queue").await;
+    let of_run = |id: &str| EventQuery::all().run(id.parse().unwrap());
+    let of_session = EventQuery::session(session.id().clone());
+    let oldest = async |query: &EventQuery| engine.oldest_sequence(query).await.unwrap();
+    assert_eq!(oldest(&of_session).await, None, "nothing was removed");
+
+    let number = async |id: &str, event_type: EventType| -> u64 {
+        let query = of_run(id).of_type(event_type);
+        engine.events(query).await.unwrap()[0].sequence
+    };
+    let keep_from = async |first: u64| {
+        let written = all(&engine, &session).await;
+        let kept = written.last().unwrap().sequence + 1 - first;
+        engine.trim_log(none().max_events(kept)).await.unwrap();
+        assert_eq!(all(&engine, &session).await[0].sequence, first);
+    };
+    let end_of_cut = number("cut", EventType::RUN_COMPLETED).await;
+    let began_in_queue = number("cut-in-queue", EventType::RUN_STARTED).await;
+    keep_from(end_of_cut).await;
+    for (query, expected) in [
+        (of_session.clone(), Some(end_of_cut)),
+        (of_run("old"), Some(end_of_cut)),
+        (of_run("cut"), Some(end_of_cut)),
+        (of_run("cut-in-queue"), None),
+        (of_run("young"), None),
+        (of_run("young-in-queue"), None),
+        (EventQuery::all(), None),
+    ] {
+        assert_eq!(oldest(&query).await, expected, "{query:?}");
+    }
+    keep_from(began_in_queue).await;
+    assert_eq!(oldest(&of_run("cut-in-queue")).await, Some(began_in_queue));
+    assert_eq!(oldest(&of_run("young")).await, None);
+
+    let mut transcripts = Vec::new();
+    for query in [
+        TranscriptQuery::session(session.id().clone()),
+        TranscriptQuery::run("young".parse().unwrap()),
+    ] {
+        let mut transcript = engine.transcript(query).await.unwrap();
+        let oldest = transcript.oldest_sequence();
+        let entry = transcript.next().await.unwrap().unwrap();
+        assert_eq!(entry.oldest_sequence, oldest);
+        transcripts.push((oldest, entry.item));
+    }
+    let [(of_session, _), (of_young, begun)] = &transcripts[..] else {
+        panic!("there are two");
+    };
+    assert_eq!((*of_session, *of_young), (Some(began_in_queue), None));
+    assert!(matches!(begun, TranscriptItem::RunStarted { .. }));
+    for (request, expected) in [
+        (
+            ExportRequest::session(session.id().clone(), host.path().join("1")),
+            Some(began_in_queue),
+        ),
+        (
+            ExportRequest::run("young".parse().unwrap(), host.path().join("2")),
+            None,
+        ),
+    ] {
+        let outcome = engine.export(request).await.unwrap();
+        assert_eq!(outcome.oldest_sequence, expected);
+    }
+
+    // One that is made anew begins with a later number, and lacks nothing.
+    session.complete("").await.unwrap();
+    let kept = LogRetention::default().max_ended_sessions(0);
+    assert_eq!(engine.trim_log(kept).await.unwrap().sessions, 1);
+    let anew = engine.session("s").await.unwrap();
+    assert!(all(&engine, &anew).await[0].sequence > began_in_queue);
+    let query = EventQuery::session(anew.id().clone());
+    assert_eq!(oldest(&query).await, None);
+}
+
 // The engine dies at some time of the removal, and the next one goes on.
 #[test]
 fn what_is_interrupted_is_whole_and_goes_on() {

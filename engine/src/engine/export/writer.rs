@@ -45,6 +45,7 @@ impl ExportWriter {
                 to: place.path(),
                 runs: 0,
                 events: 0,
+                oldest_sequence: None,
                 artifacts: 0,
                 bytes: 0,
                 unreadable: Vec::new(),
@@ -135,15 +136,17 @@ impl ExportWriter {
         Ok(Ok(file))
     }
 
-    /// Makes all of it durable, and gives it its name last.
-    pub(super) fn finish(self) -> Result<ExportOutcome, Error> {
+    /// Makes all of it durable, and gives it its name last. `oldest_sequence`: see
+    /// [`ExportOutcome::oldest_sequence`].
+    pub(super) fn finish(self, oldest_sequence: Option<u64>) -> Result<ExportOutcome, Error> {
         let Self {
             op,
             records,
             scratch,
             place,
-            outcome,
+            mut outcome,
         } = self;
+        outcome.oldest_sequence = oldest_sequence;
         let tree = scratch.tree();
         let records = records
             .into_inner()
