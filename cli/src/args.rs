@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args as ArgsOf, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use jiff::Timestamp;
+use stillframe::backends::PathGlobs;
 use stillframe::events::EventType;
 use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
@@ -616,7 +617,7 @@ pub(crate) struct RunArgs {
 
     /// Fail the run if it changes a path that matches, or lies below one: * and ? stay within a
     /// name, **/ is any directories; one without / is a name in any directory. Can be given again.
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub(crate) forbid: Vec<String>,
 
     /// Fail the run if it changes more files than this.
@@ -1067,6 +1068,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .checked_mul(millis)
         .map(Duration::from_millis)
         .ok_or_else(|| "that is too long".to_owned())
+}
+
+/// A glob of paths, as it is typed.
+fn glob(text: &str) -> Result<String, String> {
+    let text = text.to_owned();
+    PathGlobs::new(std::slice::from_ref(&text)).map(|_| text.clone())
 }
 
 /// A whole number.

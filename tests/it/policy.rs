@@ -2,6 +2,17 @@
 
 use stillframe_tests::TestWorkspace;
 
+// It was the engine's failure, 125, as if the command could have been run.
+#[test]
+fn a_glob_that_is_none_is_refused_with_the_option_that_has_it() {
+    let ws = TestWorkspace::plain();
+    let refused = ws.run(["--forbid", "a[", "--max-changed-files", "3"], "true");
+    let said = refused.exits(2).json()["error"]["message"].to_string();
+    for part in ["--forbid", "a["] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
 #[test]
 fn a_run_that_changes_a_forbidden_path_fails_by_name_and_goes_back() {
     let ws = TestWorkspace::repository();
@@ -107,7 +118,7 @@ fn limits_of_changes_have_their_options() {
         .json();
     let message = failed["error"]["message"].as_str().unwrap();
     assert!(
-        message.contains("code 3; and it changed 1 files"),
+        message.contains("code 3; and it changed 1 file, "),
         "{message}"
     );
 }

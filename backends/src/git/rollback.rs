@@ -556,9 +556,12 @@ impl Prepared {
             Sight::Hides(hidden) => {
                 let [first, ..] = &hidden[..] else { return };
                 let message = format!(
-                    "git does not see what is at {} paths, such as {first}: the index leaves them out of the work \
-                     tree; git update-index --no-skip-worktree takes one in",
-                    hidden.len()
+                    "git does not see what is at {}, such as {first}: the index leaves it out of the work tree; git \
+                     update-index --no-skip-worktree takes a path in",
+                    match hidden.len() {
+                        1 => "1 path".to_owned(),
+                        many => format!("{many} paths"),
+                    }
                 );
                 self.plan.note(ErrorKind::Unsupported, message);
             }

@@ -310,7 +310,8 @@ impl RunLimits {
         let files = diff.files_changed;
         if let Some(limit) = self.max_changed_files.filter(|limit| files > *limit) {
             let message = format!(
-                "it changed {files} files, and the limit is {limit}: {}",
+                "it changed {files} {}, and the limit is {limit}: {}",
+                if files == 1 { "file" } else { "files" },
                 some_of(&diff.changed_paths)
             );
             all.push(PolicyViolation {
