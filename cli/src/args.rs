@@ -398,6 +398,8 @@ The file is $XDG_CONFIG_HOME/stillframe/config.toml, else ~/.config/stillframe/c
   enabled = true
   older_than = \"90d\"
   step_snapshots = 50                   # of each run
+  sessions_older_than = \"365d\"          # from the log of all workspaces, as those options of gc;
+                                        # also events_older_than, max_events, max_ended_sessions
 
   [workspace.\"/home/me/data\".limits]    # the same sections, for one workspace
   retain_content_bytes = 0

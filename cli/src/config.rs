@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use stillframe::ErrorKind;
 use stillframe::backends::{IgnoreOptions, printable};
 use stillframe::options::{
-    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, RetentionOptions,
+    DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, LogRetention, RetentionOptions,
 };
 
 use self::document::{Document, Given, Sections};
@@ -53,6 +53,8 @@ pub(crate) struct Settings {
     pub(crate) retain_content_bytes: Option<u64>,
     /// Which snapshots are kept without being asked; `None`: all of them.
     pub(crate) retention: Option<RetentionOptions>,
+    /// What is kept of the log, where retention is asked for; by default all of it.
+    pub(crate) log_retention: LogRetention,
 }
 
 /// A value that holds, and who set it.
@@ -170,6 +172,7 @@ impl Config {
             max_store_bytes: size(|s| Some(s.limits.max_store_bytes.as_ref()?.value.0)),
             retain_content_bytes: size(|s| Some(s.limits.retain_content_bytes.as_ref()?.value.0)),
             retention: retention(&layers),
+            log_retention: log_retention(&self.document.general),
         }
     }
 
@@ -262,6 +265,19 @@ fn retention(layers: &[&Sections]) -> Option<RetentionOptions> {
     Some(options)
 }
 
+fn log_retention(general: &Sections) -> LogRetention {
+    let set = &general.retention;
+    let mut kept = LogRetention::default();
+    kept.events_older_than = set.events_older_than.as_ref().map(|age| age.value.duration);
+    kept.max_events = set.max_events.as_ref().map(|number| number.value);
+    kept.sessions_older_than = set
+        .sessions_older_than
+        .as_ref()
+        .map(|age| age.value.duration);
+    kept.max_ended_sessions = set.max_ended_sessions.as_ref().map(|number| number.value);
+    kept
+}
+
 /// Every key that the file may have, with the default.
 fn keys() -> Vec<Key> {
     let retention = RetentionOptions::default();
@@ -313,6 +329,18 @@ fn keys() -> Vec<Key> {
             json!(retention.step_snapshots),
             |s| given(&s.retention.step_snapshots),
         ),
+        key("retention.events_older_than", Value::Null, |s| {
+            given(&s.retention.events_older_than)
+        }),
+        key("retention.max_events", Value::Null, |s| {
+            given(&s.retention.max_events)
+        }),
+        key("retention.sessions_older_than", Value::Null, |s| {
+            given(&s.retention.sessions_older_than)
+        }),
+        key("retention.max_ended_sessions", Value::Null, |s| {
+            given(&s.retention.max_ended_sessions)
+        }),
     ]
 }
 

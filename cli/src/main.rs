@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
 use stillframe::backends::{StateDir, WorkspaceError, printable};
-use stillframe::options::RetentionOptions;
+use stillframe::options::{LogRetention, RetentionOptions};
 use stillframe::{Engine, EngineOptions, ErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
@@ -104,6 +104,7 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         .state_dir(state_dir.clone())
         .max_store_bytes(quota);
     let retention = settings.retention.filter(|_| !args.no_retention);
+    let retention = retention.map(|retention| (retention, settings.log_retention));
     carry_out(
         options,
         args.json,
@@ -122,7 +123,7 @@ fn carry_out(
     console: Console,
     named_workspace: Option<PathBuf>,
     request: Request,
-    retention: Option<RetentionOptions>,
+    retention: Option<(RetentionOptions, LogRetention)>,
 ) -> Result<Reply, Failure> {
     let progress = ProgressLine::on_terminal();
     let state_dir = options.state_dir.clone().expect("it was chosen");

@@ -339,7 +339,8 @@ impl Request {
             Command::Verify => Self::Verify(chooser.plain()?),
             Command::Gc(args) => {
                 let (workspace, settings) = chooser.configured()?;
-                Self::Gc(workspace, gc(&args, settings.retention), log_of(&args))
+                let log = log_of(&args, settings.log_retention);
+                Self::Gc(workspace, gc(&args, settings.retention), log)
             }
             Command::Purge(args) => purge(args, &chooser)?,
             Command::Config { command } => Self::Config(match command {
@@ -1053,13 +1054,16 @@ fn gc(args: &GcArgs, retention: Option<RetentionOptions>) -> GcOptions {
     options
 }
 
-/// What is kept of the log; `None`: it is left alone.
-fn log_of(args: &GcArgs) -> Option<LogRetention> {
-    let mut kept = LogRetention::default();
-    kept.events_older_than = args.events_older_than;
-    kept.max_events = args.max_events;
-    kept.sessions_older_than = args.sessions_older_than;
-    kept.max_ended_sessions = args.max_ended_sessions;
+/// What is kept of the log; `None`: it is left alone. `retention`: what is set, if that is asked for.
+fn log_of(args: &GcArgs, retention: LogRetention) -> Option<LogRetention> {
+    let mut kept = match args.retention {
+        true => retention,
+        false => LogRetention::default(),
+    };
+    kept.events_older_than = args.events_older_than.or(kept.events_older_than);
+    kept.max_events = args.max_events.or(kept.max_events);
+    kept.sessions_older_than = args.sessions_older_than.or(kept.sessions_older_than);
+    kept.max_ended_sessions = args.max_ended_sessions.or(kept.max_ended_sessions);
     (kept != LogRetention::default()).then(|| kept.dry_run(args.dry_run))
 }
 

@@ -86,6 +86,17 @@ impl Error {
         Self::new(ErrorKind::NotFound, message.into())
     }
 
+    /// Says more around what it wraps.
+    pub(crate) fn map_source<E: std::error::Error + Send + Sync + 'static>(
+        mut self,
+        more: impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> E,
+    ) -> Self {
+        let inner = *self.inner;
+        let source = Box::new(more(inner.source));
+        self.inner = Box::new(Inner { source, ..inner });
+        self
+    }
+
     /// Notes that the workspace may have been changed.
     pub(crate) fn touched_if(mut self, touched: bool) -> Self {
         self.inner.touched |= touched;

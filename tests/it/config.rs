@@ -166,6 +166,60 @@ fn a_file_in_a_workspace_is_never_configuration() {
 }
 
 #[test]
+fn what_is_kept_of_the_log_is_set_for_all_workspaces_and_for_none_alone() {
+    let ws = TestWorkspace::plain();
+    let sessions = || ws.json(["sessions"]).as_array().unwrap().len();
+    let from_first = || ws.events([""; 0])[0]["position"] == 1;
+    let root = ws.root().display().to_string();
+    set(
+        &ws,
+        &format!(
+            "[retention]\nolder_than = \"9d\"\n\n[workspace.{root:?}.retention]\nmax_events = 5\n"
+        ),
+    );
+    let told = ws.stillframe(["config", "check"]).exits(2).stderr_text();
+    for part in ["line 5", "max_events", "share the log", "[retention]"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+
+    set(&ws, "");
+    ws.run([""; 0], "true").ok();
+    ws.run([""; 0], "true").ok();
+    assert!(from_first(), "nothing is removed unless somebody wants it");
+    set(&ws, "[retention]\nmax_events = 5\n");
+    let shown = ws.json(["config", "show"]);
+    let shown = shown["values"].as_array().unwrap().iter();
+    let shown: Vec<_> = shown
+        .filter(|held| held["key"] == "retention.max_events")
+        .collect();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(
+        (&shown[0]["value"], &shown[0]["line"]),
+        (&5.into(), &2.into())
+    );
+
+    // Not by what was not asked, then by itself, and no more on that day.
+    ws.json(["gc"]);
+    ws.run(["--no-retention"], "true").ok();
+    assert!(from_first());
+    let told = ws.stillframe(["snapshot"]).ok().stderr_text();
+    assert!(told.contains("from the log"), "{told}");
+    assert!(!from_first());
+    assert_eq!(ws.events([""; 0]).len(), 5);
+    let told = ws.stillframe(["run", "--", "true"]).ok().stderr_text();
+    assert!(!told.contains("from the log"), "{told}");
+    assert!(ws.events([""; 0]).len() > 5);
+    // At once where it is asked for; what is typed counts more.
+    let gc = ws.json(["gc", "--retention", "--max-events", "1000"]);
+    assert_eq!(gc["log"]["events"], 0, "{gc}");
+    let gc = ws.json(["gc", "--retention", "--dry-run"]);
+    assert!(gc["log"]["events"].as_u64().unwrap() > 0, "{gc}");
+    ws.json(["gc", "--retention"]);
+    assert_eq!(ws.events([""; 0]).len(), 5);
+    assert_eq!(sessions(), 4, "no session was to go");
+}
+
+#[test]
 fn what_is_wrong_is_said_in_words_of_the_file_and_a_check_finds_all_of_it() {
     let mut ws = TestWorkspace::plain();
     for (text, expected) in [
@@ -175,6 +229,11 @@ fn what_is_wrong_is_said_in_words_of_the_file_and_a_check_finds_all_of_it() {
         ("[ignore]\nglobs = \"x\"\n", "a list"),
         ("ignore = 3\n", "a section"),
         ("[retention]\nolder_than = \"0d\"\n", "more than zero"),
+        ("[retention]\nmax_events = 0\n", "more than zero"),
+        (
+            "[retention]\nsessions_older_than = \"0d\"\n",
+            "more than zero",
+        ),
         (
             "[workspace.\"/a\".retention]\nolder_than = \"0ms\"\n",
             "more than zero",

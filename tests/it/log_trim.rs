@@ -148,8 +148,14 @@ fn sessions_that_have_ended_go_once_their_snapshots_have() {
         ws.run([""; 0], "true").ok();
     }
     let sessions = || ws.json(["runs"]).as_array().unwrap().len();
+    // Why nothing went is said.
     let gone = ws.json(["gc", "--max-ended-sessions", "0"]);
     assert_eq!((&gone["log"]["sessions"], sessions()), (&json!(0), 3));
+    assert_eq!(gone["log"]["sessions_kept"], json!({"snapshot": 3}));
+    let told = ws.stillframe(["gc", "--max-ended-sessions", "0"]).ok();
+    let told = told.stdout_text();
+    let expected = "3 sessions are due and stay: 3 because of a snapshot that is kept";
+    assert!(told.contains(expected), "{told}");
     let gone = ws.json(["gc", "--keep", "1"]);
     assert!(!gone["forgotten"].as_array().unwrap().is_empty());
     let gone = ws.json(["gc", "--max-ended-sessions", "0"]);

@@ -34,7 +34,7 @@ mod why;
 use std::future::Future;
 use std::path::PathBuf;
 
-use stillframe::options::RetentionOptions;
+use stillframe::options::{LogRetention, RetentionOptions};
 use stillframe::{CancellationToken, Engine, ErrorKind, WorkspaceOptions};
 
 pub(crate) use completions::completions;
@@ -61,8 +61,8 @@ pub(crate) struct Tools {
     pub(crate) console: Console,
     /// The line that says how far a capture has come, if there is one.
     pub(crate) progress: Option<ProgressLine>,
-    /// Which snapshots are kept without being asked; `None`: all of them.
-    pub(crate) retention: Option<RetentionOptions>,
+    /// Which snapshots, and what of the log, are kept without being asked; `None`: all.
+    pub(crate) retention: Option<(RetentionOptions, LogRetention)>,
 }
 
 impl Tools {
@@ -80,12 +80,14 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
     let grown = retention::adds_to(&request);
     let reply = answer(tools, request).await?;
     let told = match (grown, &tools.retention) {
-        (Some(workspace), Some(options)) => {
-            retention::apply(tools, &workspace, options.clone()).await
+        (Some(workspace), Some((options, log))) => {
+            let of_snapshots = retention::apply(tools, &workspace, options.clone()).await;
+            let of_log = retention::apply_to_log(tools, log.clone()).await;
+            of_snapshots.into_iter().chain(of_log).collect()
         }
-        _ => None,
+        _ => Vec::new(),
     };
-    Ok(reply.notes(told.into_iter().collect()))
+    Ok(reply.notes(told))
 }
 
 async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {

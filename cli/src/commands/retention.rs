@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use stillframe::WorkspaceOptions;
 use stillframe::backends::printable;
-use stillframe::options::RetentionOptions;
+use stillframe::options::{LogRetention, RetentionOptions};
 use stillframe::upkeep::RetentionOutcome;
 
-use super::Tools;
+use super::{Tools, upkeep};
 use crate::output;
 use crate::request::Request;
 
@@ -37,6 +37,21 @@ pub(crate) async fn apply(
         Err(e) => Some(format!(
             "old snapshots of {} were not looked for: {}",
             printable(workspace),
+            output::printable(&e.chain())
+        )),
+    }
+}
+
+/// As [`apply`], to the log of all workspaces, if anything is set for that.
+pub(crate) async fn apply_to_log(tools: &Tools, kept: LogRetention) -> Option<String> {
+    if kept == LogRetention::default() {
+        return None;
+    }
+    match tools.engine.apply_log_retention(kept).await {
+        Ok(Some(log)) if log.has_removed() => Some(upkeep::removed(&log)),
+        Ok(_) => None,
+        Err(e) => Some(format!(
+            "the log was not looked through for what need not be kept: {}",
             output::printable(&e.chain())
         )),
     }

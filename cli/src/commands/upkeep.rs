@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use stillframe::backends::{Problem, printable};
 use stillframe::options::{GcOptions, LogRetention};
+use stillframe::records::SessionNeed;
 use stillframe::upkeep::{GcOutcome, LogTrimOutcome, VerifyOutcome};
 use stillframe::{ErrorKind, SnapshotId, WorkspaceOptions};
 
@@ -109,7 +110,13 @@ pub(super) async fn gc(
         Some(kept) => Some(tools.engine.trim_log(kept).await?),
         None => None,
     };
-    let gc = tools.engine.gc(&workspace, options).await?;
+    let told = log.as_ref().filter(|log| log.has_removed());
+    let cleaned = tools.engine.gc(&workspace, options).await;
+    let mut gc = cleaned.map_err(|e| match told {
+        Some(log) => Failure::from(e).adding(&removed(log)),
+        None => e.into(),
+    })?;
+    gc.freed_bytes += told.map_or(0, |log| log.freed_bytes);
     let warnings = warnings(&gc);
     let document = GcDocument { gc, log };
     let balance = || document.log.as_ref().map_or(String::new(), trimmed) + &balance(&document.gc);
@@ -128,16 +135,53 @@ pub(crate) struct GcDocument {
 
 /// What was removed from the log, for people.
 fn trimmed(log: &LogTrimOutcome) -> String {
+    let mut text = removed(log) + "\n";
+    let kept: u64 = log.sessions_kept.values().sum();
+    if kept > 0 {
+        let stay = if kept == 1 {
+            "is due and stays"
+        } else {
+            "are due and stay"
+        };
+        let sessions = output::count(kept, "session");
+        let because = log.sessions_kept.iter();
+        let because =
+            because.map(|(need, sessions)| format!("{sessions} because of {}", noun(*need)));
+        let because: Vec<String> = because.collect();
+        text += &format!("{sessions} {stay}: {}\n", because.join(", "));
+    }
+    text
+}
+
+/// What went from the log, in one line.
+pub(super) fn removed(log: &LogTrimOutcome) -> String {
     let removed = match log.dry_run {
         true => "would remove",
         false => "removed",
     };
     format!(
-        "{removed} {} and {} from the log, with {}\n",
+        "{removed} {} and {} from the log, with {} of {}",
         output::count(log.events, "event"),
         output::count(log.sessions, "session"),
         output::count(log.artifacts, "artifact"),
+        output::size(log.freed_bytes),
     )
+}
+
+/// What needs a session.
+fn noun(need: SessionNeed) -> &'static str {
+    match need {
+        SessionNeed::Run => "a run that has not ended",
+        SessionNeed::Snapshot => "a snapshot that is kept",
+        SessionNeed::Restore => "a restore that is under way",
+        SessionNeed::Prompt => "a prompt of an agent in another session",
+        SessionNeed::Undo => "what can be undone",
+        SessionNeed::Effect => "a commit that is not settled",
+        SessionNeed::Event => "an event that is needed",
+        SessionNeed::OtherStore => "artifacts in another store",
+        SessionNeed::InUse => "work that goes on",
+        _ => "something that needs it",
+    }
 }
 
 /// Forgets snapshots by name.

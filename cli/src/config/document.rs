@@ -69,13 +69,38 @@ pub(super) struct Limits {
     pub(super) retain_content_bytes: Option<Given<Size>>,
 }
 
-/// Which snapshots are kept.
+/// Which snapshots are kept; and of the log, which all workspaces share, which events and sessions.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Retention {
     pub(super) enabled: Option<Given<bool>>,
     pub(super) older_than: Option<Given<Lasting>>,
     pub(super) step_snapshots: Option<Given<u64>>,
+    pub(super) events_older_than: Option<Given<Lasting>>,
+    pub(super) max_events: Option<Given<u64>>,
+    pub(super) sessions_older_than: Option<Given<Lasting>>,
+    pub(super) max_ended_sessions: Option<Given<u64>>,
+}
+
+impl Retention {
+    /// Each key that is about the log, where it is set, and whether it is zero.
+    fn of_log(&self) -> impl Iterator<Item = (&'static str, usize, bool)> {
+        let age = |name, given: &Option<Given<Lasting>>| {
+            let given = given.as_ref()?;
+            Some((name, given.at, given.value.duration.is_zero()))
+        };
+        let number = |name, given: &Option<Given<u64>>| {
+            let given = given.as_ref()?;
+            Some((name, given.at, given.value == 0))
+        };
+        let all = [
+            age("events_older_than", &self.events_older_than),
+            number("max_events", &self.max_events),
+            age("sessions_older_than", &self.sessions_older_than),
+            number("max_ended_sessions", &self.max_ended_sessions),
+        ];
+        all.into_iter().flatten()
+    }
 }
 
 /// A number of bytes, as a number or as it is typed: `65536`, `"64K"`, `"2G"`.
@@ -144,6 +169,16 @@ impl Document {
                 toml_text::at_line(text, line, what)
             };
             let named = PathBuf::from(path.get_ref());
+            if let Some((key, at, _)) = sections.retention.of_log().next() {
+                let what = format!(
+                    "{key} is not set for one workspace, because all of them share the log; set it in [retention]"
+                );
+                return Err(toml_text::at_line(
+                    text,
+                    toml_text::line_of(text, at),
+                    &what,
+                ));
+            }
             if !named.is_absolute() {
                 return Err(wrong("the path of a workspace begins with \"/\""));
             }
@@ -176,6 +211,17 @@ impl Sections {
             let what = "older_than has to be more than zero, which would be everything; enabled = false switches it \
                         off, and \"stillframe gc --older-than 0d\" forgets all that need not be kept, once";
             return Err(wrong(*at, what));
+        }
+        if let Some((key, at, _)) = self.retention.of_log().find(|(_, _, is_zero)| *is_zero) {
+            let (option, zero) = match key.ends_with("older_than") {
+                true => (key.replace('_', "-"), "0d"),
+                false => (key.replace('_', "-"), "0"),
+            };
+            let what = format!(
+                "{key} has to be more than zero, which would be everything; \"stillframe gc --{option} {zero}\" removes \
+                 all that need not be kept, once"
+            );
+            return Err(wrong(at, &what));
         }
         let Ignore { paths, globs } = &self.ignore;
         if let Some(Given { value, at }) = paths {

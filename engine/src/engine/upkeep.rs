@@ -227,15 +227,33 @@ impl Engine {
     /// # Errors
     ///
     /// `Corrupt`: an event that would be removed is damaged. What came before it was removed. `Busy`:
-    /// artifacts are stored all the time; the next call goes on.
+    /// artifacts are stored all the time; the next call goes on. Where something was removed before the
+    /// error, it wraps a [`LogTrimStopped`](crate::upkeep::LogTrimStopped) that says how much.
     pub async fn trim_log(&self, kept: LogRetention) -> Result<LogTrimOutcome, Error> {
         let core = self.core.clone();
         self.core
             .operation(async move {
-                let trim = || trim::trim(&core, &kept);
+                let trim = || trim::trim(&core, &kept, None);
                 let parts = &core.parts;
                 parts.reserve.if_needed(&parts.blocking, trim).await
             })
+            .await
+    }
+
+    /// As [`Engine::trim_log`], for a host that calls it after every operation: it does something at
+    /// most once a day in a state directory, which it remembers by a file there, and begins nothing
+    /// more after two seconds; the next day goes on. `None`: it was done within a day.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Engine::trim_log`].
+    pub async fn apply_log_retention(
+        &self,
+        kept: LogRetention,
+    ) -> Result<Option<LogTrimOutcome>, Error> {
+        let core = self.core.clone();
+        self.core
+            .operation(async move { trim::apply(&core, &kept).await })
             .await
     }
 

@@ -25,6 +25,7 @@ use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::run_state::NewValue;
 use crate::records::run_totals::TokensUsed;
 use crate::records::session::{SessionDetails, SessionStatus};
+use crate::records::session_need::SessionNeed;
 use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
@@ -244,12 +245,20 @@ impl Change {
 #[derive(Clone, Debug)]
 pub(crate) struct SessionRemoval {
     pub(crate) id: SessionId,
-    /// As in [`StateStore::removable_sessions`](super::StateStore::removable_sessions).
+    /// As in [`StateStore::due_sessions`](super::StateStore::due_sessions).
     pub(crate) ended_before: Option<Timestamp>,
     pub(crate) keep: Option<u64>,
     /// What there was of it.
     pub(crate) seen: SessionExtent,
     pub(crate) at: Timestamp,
+}
+
+/// A session that has ended and need not be kept for its own sake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DueSession {
+    pub(crate) id: SessionId,
+    /// What needs it; `None`: it can be removed.
+    pub(crate) needed_by: Option<SessionNeed>,
 }
 
 /// How much was ever written to a session; what was removed is counted too.

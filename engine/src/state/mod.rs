@@ -61,7 +61,7 @@ use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallRow;
 use crate::state::branch_change::BranchState;
-use crate::state::change::{Change, SessionExtent};
+use crate::state::change::{Change, DueSession, SessionExtent};
 use crate::state::error::StateError;
 use crate::state::hold::Hold;
 
@@ -240,13 +240,13 @@ pub(crate) trait StateStore: BranchState + Send {
     /// sessions; zero: there are not more.
     fn position_before_last(&self, count: u64, but: &[SessionId]) -> Result<u64, StateError>;
 
-    /// The sessions that ended before this time, and those that ended before the last `keep` did;
-    /// of which nothing that has not ended, no snapshot, no restore and no undo needs anything.
-    fn removable_sessions(
+    /// The sessions that ended before this time, and those that ended before the last `keep` did,
+    /// the oldest first; and whether anything else that is on record needs them.
+    fn due_sessions(
         &self,
         ended_before: Option<Timestamp>,
         keep: Option<u64>,
-    ) -> Result<Vec<SessionId>, StateError>;
+    ) -> Result<Vec<DueSession>, StateError>;
 
     /// The sessions whose removal has begun, in that order.
     fn removals(&self) -> Result<Vec<SessionId>, StateError>;

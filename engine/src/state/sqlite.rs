@@ -64,7 +64,7 @@ use crate::records::snapshot::{PinRow, SnapshotRow};
 use crate::records::step::{PhaseKey, PhaseRow, StepRow};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallRow;
-use crate::state::change::{Change, SessionExtent};
+use crate::state::change::{Change, DueSession, SessionExtent};
 use crate::state::error::StateError;
 use crate::state::hold::Hold;
 use crate::state::row_sum::{self, damaged};
@@ -78,7 +78,7 @@ use events::{
     Appended, SELECT_EVENT_TIME, SELECT_LAST_POSITION, SELECT_NEXT_EVENT_TIME, find_event,
     read_event, select_events, types_of,
 };
-use forgetting::{event_floor, removable_sessions, removals, session_extent};
+use forgetting::{due_sessions, event_floor, removals, session_extent};
 use leases::{SELECT_LEASE, fence, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -627,12 +627,12 @@ impl StateStore for SqliteStore {
         )
     }
 
-    fn removable_sessions(
+    fn due_sessions(
         &self,
         ended_before: Option<Timestamp>,
         keep: Option<u64>,
-    ) -> Result<Vec<SessionId>, StateError> {
-        removable_sessions(&self.connection, ended_before, keep)
+    ) -> Result<Vec<DueSession>, StateError> {
+        due_sessions(&self.connection, ended_before, keep)
     }
 
     fn removals(&self) -> Result<Vec<SessionId>, StateError> {

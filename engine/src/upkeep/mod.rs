@@ -18,5 +18,5 @@ pub use crate::workspace::safety::SafetyRefs;
 pub use gc::{GcOutcome, RemovalOutcome};
 pub use purge::{PurgeOutcome, PurgePlan, PurgedSnapshot};
 pub use retention::RetentionOutcome;
-pub use trim::LogTrimOutcome;
+pub use trim::{LogTrimOutcome, LogTrimStopped};
 pub use verify::{ArtifactVerdict, SnapshotVerdict, VerifyOutcome, verify_without_log};

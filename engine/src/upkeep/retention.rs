@@ -34,7 +34,7 @@ const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// How long retention may free space: its caller has asked for something else and waits. The rest
 /// is freed the next time, or by the next clean-up.
-const MAX_TIME: Duration = Duration::from_secs(2);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(2);
 
 /// The file in the store of a workspace that says when it was looked at last.
 const LOOKED_FILE: &str = "retention";
@@ -76,8 +76,8 @@ pub(crate) async fn apply(
     let parts = core.parts.clone();
     let workspace = opened.workspace.clone();
     let look = {
-        let (workspace, now) = (workspace.clone(), parts.now());
-        move || has_looked_today(&workspace, now)
+        let (path, now) = (looked_path(&workspace), parts.now());
+        move || has_looked_today(&path, now)
     };
     if core.parts.blocking.run(look).await? {
         return Ok(RetentionOutcome::Nothing);
@@ -100,7 +100,7 @@ fn carry_out(
     options: &RetentionOptions,
 ) -> Result<RetentionOutcome, Error> {
     let now = parts.now();
-    note_look(locked, now);
+    note_look(&looked_path(locked), now);
     let mut upkeep = Upkeep::read(parts, locked)?;
     let due = upkeep.past_retention(op, locked, options, now)?;
     if due.is_empty() {
@@ -176,8 +176,8 @@ fn looked_path(workspace: &Workspace) -> PathBuf {
 }
 
 /// Whether it was looked at within a day. What cannot be read, and a look to come, are none.
-fn has_looked_today(workspace: &Workspace, now: Timestamp) -> bool {
-    let looked = read_look(&looked_path(workspace));
+pub(crate) fn has_looked_today(path: &Path, now: Timestamp) -> bool {
+    let looked = read_look(path);
     let since = looked.and_then(|at| Duration::try_from(now.duration_since(at)).ok());
     since.is_some_and(|since| since < DAY)
 }
@@ -190,9 +190,9 @@ fn read_look(path: &Path) -> Option<Timestamp> {
 }
 
 /// Best effort: without it, it is looked again.
-fn note_look(workspace: &Workspace, now: Timestamp) {
+pub(crate) fn note_look(path: &Path, now: Timestamp) {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
-    let file = open_regular(&mut options, &looked_path(workspace));
+    let file = open_regular(&mut options, path);
     let _ = file.and_then(|mut file| file.write_all(now.to_string().as_bytes()));
 }

@@ -1,8 +1,8 @@
 //! Trimming the log: removing old events, and old sessions that have ended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -18,11 +18,13 @@ use crate::events::query::EventQuery;
 use crate::id::{RunId, SessionId};
 use crate::options::LogRetention;
 use crate::records::run::RunStatus;
+use crate::records::session_need::SessionNeed;
 use crate::state::change::{Change, SessionExtent, SessionRemoval};
 use crate::state::error::StateError;
 use crate::state::registering::{MAX_WAIT, MAX_WAIT_OF_CLEANUP};
 use crate::state::{RunFilter, StateStore};
 use crate::upkeep::content::{self, NobodyPuts};
+use crate::upkeep::retention;
 use crate::upkeep::trim_rules::removable;
 
 /// How many events go at a time: others write in between, and that takes them some milliseconds
@@ -38,6 +40,9 @@ const ARTIFACTS: usize = 64;
 /// How many sessions are removed beside one another: what comes together is synced together.
 const SESSIONS: usize = 32;
 
+/// The file in the state directory that says when the log was trimmed by itself last.
+const LOOKED_FILE: &str = "log_retention";
+
 /// What a trim of the log removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -52,30 +57,106 @@ pub struct LogTrimOutcome {
     pub sessions: u64,
     /// How many artifacts were removed: those of removed sessions, and data of removed events.
     pub artifacts: u64,
+    /// The size of these artifacts. What else is removed makes room in the database.
+    pub freed_bytes: u64,
+    /// How many sessions are due and stay, by what needs them. In JSON only if there are any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sessions_kept: BTreeMap<SessionNeed, u64>,
     /// The first position from which on no event is missing: where a reader of all sessions can go
     /// on that was told that its own is forgotten.
     pub oldest: u64,
 }
 
-/// Trims the log.
-pub(crate) async fn trim(core: &Core, kept: &LogRetention) -> Result<LogTrimOutcome, Error> {
+impl LogTrimOutcome {
+    /// Whether something is gone.
+    pub fn has_removed(&self) -> bool {
+        !self.dry_run && (self.events, self.sessions) != (0, 0)
+    }
+}
+
+/// A trim of the log stopped on its way: what it had removed by then is gone. A session that is gone
+/// in part counts as none; the next trim removes the rest.
+///
+/// It is what an [`Error`](crate::Error) of [`Engine::trim_log`](crate::Engine::trim_log)
+/// [wraps](crate::Error::wrapped) where something was removed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LogTrimStopped {
+    /// What was removed.
+    pub done: LogTrimOutcome,
+    reason: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl std::fmt::Display for LogTrimStopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LogTrimOutcome {
+            events,
+            sessions,
+            artifacts,
+            ..
+        } = &self.done;
+        write!(
+            f,
+            "the log was trimmed in part (gone: events {events}, sessions {sessions}, artifacts \
+             {artifacts})"
+        )
+    }
+}
+
+impl std::error::Error for LogTrimStopped {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.reason)
+    }
+}
+
+/// Trims the log, if that was not done within a day, for as long as a caller can wait that has asked
+/// for something else.
+pub(crate) async fn apply(
+    core: &Core,
+    kept: &LogRetention,
+) -> Result<Option<LogTrimOutcome>, Error> {
+    let (path, now) = (
+        core.parts.state_dir.path().join(LOOKED_FILE),
+        core.parts.now(),
+    );
+    let is_due = move || {
+        let is_due = !retention::has_looked_today(&path, now);
+        if is_due {
+            retention::note_look(&path, now);
+        }
+        is_due
+    };
+    match core.parts.blocking.run(is_due).await? {
+        true => trim(core, kept, Some(retention::MAX_TIME)).await.map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Trims the log. After `max_time` it stops before what it would do next.
+pub(crate) async fn trim(
+    core: &Core,
+    kept: &LogRetention,
+    max_time: Option<Duration>,
+) -> Result<LogTrimOutcome, Error> {
     let _alone = core.parts.trimming.lock().await;
     let mut trim = Trim {
         core,
         kept,
         now: core.parts.now(),
+        until: max_time.map(|time| Instant::now() + time),
         outcome: LogTrimOutcome::default(),
     };
     trim.outcome.dry_run = kept.dry_run;
-    let gone = trim.sessions().await?;
-    trim.events(&gone).await?;
-    let floor = core
-        .parts
-        .reader
-        .read(|store| store.event_floor(None))
-        .await?;
-    trim.outcome.oldest = floor.position + 1;
-    Ok(trim.outcome)
+    let trimmed = trim.sessions_and_events().await;
+    let floor = core.parts.reader.read(|store| store.event_floor(None));
+    let floor = floor.await;
+    let mut done = trim.outcome;
+    done.oldest = floor.as_ref().map_or(0, |floor| floor.position + 1);
+    match trimmed.and(floor) {
+        Ok(_) => Ok(done),
+        Err(e) if done.has_removed() => Err(e.map_source(|reason| LogTrimStopped { done, reason })),
+        Err(e) => Err(e),
+    }
 }
 
 /// Finishes the removals of sessions that an interrupted trim has begun.
@@ -85,6 +166,7 @@ pub(crate) async fn finish(core: &Core) -> Result<(), Error> {
         core,
         kept: &LogRetention::default(),
         now: core.parts.now(),
+        until: None,
         outcome: LogTrimOutcome::default(),
     };
     trim.finish(&mut HashSet::new()).await
@@ -95,13 +177,31 @@ struct Trim<'a> {
     core: &'a Core,
     kept: &'a LogRetention,
     now: Timestamp,
+    /// When it has taken long enough.
+    until: Option<Instant>,
     outcome: LogTrimOutcome,
 }
 
 impl Trim<'_> {
+    fn is_up(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
     /// The time before which something is older than `age`.
     fn before(&self, age: Option<Duration>) -> Option<Timestamp> {
         age.map(|age| self.now.checked_sub(age).unwrap_or(Timestamp::MIN))
+    }
+
+    async fn sessions_and_events(&mut self) -> Result<(), Error> {
+        let gone = self.sessions().await?;
+        self.events(&gone).await
+    }
+
+    /// Counts sessions that are due and stay.
+    fn stay(&mut self, need: SessionNeed, sessions: u64) {
+        if sessions > 0 {
+            *self.outcome.sessions_kept.entry(need).or_default() += sessions;
+        }
     }
 
     /// Removes sessions that have ended; answers with those. What an interrupted call has begun is
@@ -116,8 +216,14 @@ impl Trim<'_> {
         if before.is_none() && keep.is_none() {
             return Ok(gone);
         }
-        let find = move |store: &dyn StateStore| store.removable_sessions(before, keep);
-        let due = self.core.parts.reader.read(find).await?;
+        let find = move |store: &dyn StateStore| store.due_sessions(before, keep);
+        let mut due = Vec::new();
+        for session in self.core.parts.reader.read(find).await? {
+            match session.needed_by {
+                Some(need) => self.stay(need, 1),
+                None => due.push(session.id),
+            }
+        }
         let kind = match self.kept.dry_run {
             true => Due::Foretold,
             false => Due::Now { before, keep },
@@ -141,17 +247,25 @@ impl Trim<'_> {
         gone: &mut HashSet<SessionId>,
     ) -> Result<(), Error> {
         let mut failed = None;
+        let mut left = due.len();
         for some in due.chunks(SESSIONS) {
+            if self.is_up() {
+                break;
+            }
             let nobody_puts = match kind {
                 Due::Foretold | Due::Begun => None,
                 // What is being put may belong to one of them, and take the place of other content.
                 Due::Now { .. } => {
                     match content::keep_out(&self.core.parts, MAX_WAIT_OF_CLEANUP).await? {
                         Some(nobody_puts) => Some(Arc::new(nobody_puts)),
-                        None => break,
+                        None => {
+                            self.stay(SessionNeed::InUse, left as u64);
+                            break;
+                        }
                     }
                 }
             };
+            left -= some.len();
             let mut removals = JoinSet::new();
             for id in some.iter().cloned() {
                 let (core, nobody_puts) = (self.core.clone(), nobody_puts.clone());
@@ -163,13 +277,15 @@ impl Trim<'_> {
             drop(nobody_puts);
             while let Some(done) = removals.join_next().await {
                 match done.map_err(|_| stopped()) {
-                    Ok((id, Ok(Some(removed)))) => {
+                    Ok((id, Ok(Removal::Done(removed)))) => {
                         self.outcome.events += removed.events;
                         self.outcome.artifacts += removed.artifacts;
+                        self.outcome.freed_bytes += removed.bytes;
                         self.outcome.sessions += 1;
                         gone.insert(id);
                     }
-                    Ok((_, Ok(None))) => {}
+                    Ok((_, Ok(Removal::ByOthers))) => {}
+                    Ok((_, Ok(Removal::Stays(need)))) => self.stay(need, 1),
                     Ok((_, Err(e))) | Err(e) => drop(failed.get_or_insert(e)),
                 }
             }
@@ -211,7 +327,7 @@ impl Trim<'_> {
         };
         let (cut, needed) = self.core.parts.reader.read(look).await?;
         let mut at = 0;
-        while at < cut {
+        while at < cut && !self.is_up() {
             let page = EventQuery::all().after_position(at).limit(BATCH);
             let find = move |store: &dyn StateStore| store.events(&page);
             let page: Vec<Event> = self.core.parts.reader.read(find).await?;
@@ -220,11 +336,13 @@ impl Trim<'_> {
             let mut places = removable(&page, cut, &needed);
             places.retain(|place| !gone.contains(&place.session_id));
             let (count, data) = (places.len() as u64, data_of(&places));
+            let bytes = size_of(self.core, &data).await?;
             if count > 0 && !self.kept.dry_run {
                 self.forget(Change::ForgetEvents(places), &data).await?;
             }
             self.outcome.events += count;
             self.outcome.artifacts += data.len() as u64;
+            self.outcome.freed_bytes += bytes;
         }
         Ok(())
     }
@@ -267,6 +385,22 @@ fn data_of(places: &[EventPlace]) -> Vec<String> {
     keys.collect()
 }
 
+/// The size of these artifacts.
+async fn size_of(core: &Core, keys: &[String]) -> Result<u64, Error> {
+    if keys.is_empty() {
+        return Ok(0);
+    }
+    let keys = keys.to_vec();
+    let look = move |store: &dyn StateStore| {
+        let mut bytes = 0;
+        for key in &keys {
+            bytes += store.artifact(key)?.map_or(0, |found| found.byte_size);
+        }
+        Ok(bytes)
+    };
+    core.parts.reader.read(look).await
+}
+
 /// Writes `changes`, and removes the content of those keys that no row names then; `false`: somebody
 /// puts an artifact, and nothing was done.
 async fn remove_content(
@@ -285,6 +419,25 @@ async fn remove_content(
 struct Removed {
     events: u64,
     artifacts: u64,
+    /// Of the artifacts.
+    bytes: u64,
+}
+
+/// What became of a session that is due.
+enum Removal {
+    Done(Removed),
+    /// It is as it was.
+    Stays(SessionNeed),
+    /// Another process has removed it.
+    ByOthers,
+}
+
+/// What there is of a session.
+struct Seen {
+    extent: SessionExtent,
+    artifacts: u64,
+    /// Of the artifacts.
+    bytes: u64,
 }
 
 /// What is to be done with a session.
@@ -302,18 +455,21 @@ enum Due {
     Begun,
 }
 
-/// Removes a session that has ended, or only counts; `None`: it stays as it is, because it is in use
-/// again or somebody puts an artifact, or because its artifacts are in a store that this engine does
-/// not have; or another process has removed it.
+/// Removes a session that has ended, or only counts. It stays as it is where it is in use again, or
+/// its artifacts are in a store that this engine does not have.
 async fn remove_session(
     core: &Core,
     id: &SessionId,
     due: Due,
     nobody_puts: Option<Arc<NobodyPuts>>,
-) -> Result<Option<Removed>, Error> {
+) -> Result<Removal, Error> {
     match removed_session(core, id, due, nobody_puts).await {
-        Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(None),
-        removed => removed,
+        Err(e) if e.kind() == ErrorKind::Conflict => Ok(Removal::Stays(SessionNeed::InUse)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Removal::ByOthers),
+        removed => Ok(match removed? {
+            None => Removal::Stays(SessionNeed::OtherStore),
+            Some(removed) => Removal::Done(removed),
+        }),
     }
 }
 
@@ -323,11 +479,11 @@ async fn removed_session(
     due: Due,
     nobody_puts: Option<Arc<NobodyPuts>>,
 ) -> Result<Option<Removed>, Error> {
-    let Some((seen, artifacts)) = look(core, id).await? else {
+    let Some(seen) = look(core, id).await? else {
         return Ok(None);
     };
     if let Due::Now { before, keep } = due {
-        begin(core, id, (before, keep), seen).await?;
+        begin(core, id, (before, keep), seen.extent).await?;
     }
     // Its content is removed by who keeps others out anew.
     drop(nobody_puts);
@@ -335,26 +491,34 @@ async fn removed_session(
     if !is_dry {
         remove_artifacts(core, id).await?;
     }
-    let events = remove_rest(core, id, is_dry).await?;
-    Ok(Some(Removed { events, artifacts }))
+    Ok(Some(Removed {
+        events: remove_rest(core, id, is_dry).await?,
+        artifacts: seen.artifacts,
+        bytes: seen.bytes,
+    }))
 }
 
-/// What there is of a session, and how many artifacts; `None`: another store has or had them, and
-/// may still have their content.
-async fn look(core: &Core, id: &SessionId) -> Result<Option<(SessionExtent, u64)>, Error> {
+/// What there is of a session; `None`: another store has or had artifacts of it, and may still have
+/// their content.
+async fn look(core: &Core, id: &SessionId) -> Result<Option<Seen>, Error> {
     let (parts, asked) = (&core.parts, id.clone());
     let look = move |store: &dyn StateStore| {
         // First: what is written later makes it another one.
         let extent = store.session_extent(&asked)?;
-        let live = store.artifacts(Some(&asked))?.len() as u64;
-        Ok((extent, live, store.artifact_stores(&asked)?))
+        let live = store.artifacts(Some(&asked))?;
+        let seen = Seen {
+            extent,
+            artifacts: live.len() as u64,
+            bytes: live.iter().map(|artifact| artifact.byte_size).sum(),
+        };
+        Ok((seen, store.artifact_stores(&asked)?))
     };
-    let (extent, live, stores) = parts.reader.read(look).await?;
+    let (seen, stores) = parts.reader.read(look).await?;
     if stores.iter().any(|store| store != parts.artifacts.kind()) {
         tracing::warn!(session = %id, "it is kept, because its artifacts are in another store");
         return Ok(None);
     }
-    Ok(Some((extent, live)))
+    Ok(Some(seen))
 }
 
 /// Begins to remove a session as it was seen, while nobody puts an artifact; from then on all of it
@@ -392,7 +556,8 @@ async fn remove_artifacts(core: &Core, id: &SessionId) -> Result<(), Error> {
     for some in keys.chunks(ARTIFACTS) {
         let fence = vec![Change::IfBeingRemoved(id.clone())];
         if !remove_content(core, fence, some, MAX_WAIT).await? {
-            return Err(content::busy());
+            let message = "artifacts are being stored; the next clean-up goes on";
+            return Err(Error::new(ErrorKind::Busy, message));
         }
     }
     Ok(())
@@ -480,7 +645,7 @@ mod tests {
         };
 
         // Written to after the look: nothing of it goes.
-        let (seen, _) = look(&engine.core, &id).await.unwrap().unwrap();
+        let seen = look(&engine.core, &id).await.unwrap().unwrap().extent;
         session.emit(note("late")).await.unwrap();
         let refused = begin(&engine, seen).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
@@ -489,8 +654,12 @@ mod tests {
             .put_artifact("late", "text/plain", content)
             .await
             .unwrap();
-        let (seen, artifacts) = look(&engine.core, &id).await.unwrap().unwrap();
-        assert_eq!((seen.artifacts, artifacts), (1, 1));
+        let seen = look(&engine.core, &id).await.unwrap().unwrap();
+        assert_eq!(
+            (seen.extent.artifacts, seen.artifacts, seen.bytes),
+            (1, 1, 4)
+        );
+        let seen = seen.extent;
         let before = engine
             .events(EventQuery::session(id.clone()))
             .await

@@ -1,20 +1,24 @@
 //! Removing what is old from the log, and what readers and runs have of it afterwards.
 
-use std::io::Read as _;
+use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use stillframe::backends::Label;
 use stillframe::events::{EventDraft, EventQuery, EventType, PositionsForgotten};
 use stillframe::options::{GcOptions, LogRetention, RunQuery, SessionQuery};
-use stillframe::records::TranscriptItem;
+use stillframe::records::{SessionNeed, TranscriptItem};
+use stillframe::upkeep::{LogTrimOutcome, LogTrimStopped};
 use stillframe::{
     AdapterOutput, Cursor, Engine, EngineOptions, Error, ErrorKind, Event, RunContext, RunOptions,
     SessionManager, Timestamp,
 };
-use stillframe_artifact_store::ArtifactStore;
+use stillframe_artifact_store::{
+    ArtifactKey, ArtifactList, ArtifactMeta, ArtifactStore, DeleteError, GetError, MemoryStore,
+    PutError, PutOptions, StoreError,
+};
 
 use crate::support::{
     Gate, HeldUpStore, Host, Work, all, completed, die_in_the_middle_of, on_a_runtime, wait_for,
@@ -34,6 +38,12 @@ async fn notes(session: &SessionManager, count: usize) {
 /// Keeps nothing that nothing needs.
 fn none() -> LogRetention {
     LogRetention::default().max_events(0)
+}
+
+/// The sessions that stay, by what needs them.
+fn stay(trimmed: &LogTrimOutcome) -> Vec<(SessionNeed, u64)> {
+    let kept = trimmed.sessions_kept.iter();
+    kept.map(|(need, count)| (*need, *count)).collect()
 }
 
 fn forgotten(error: &Error) -> &PositionsForgotten {
@@ -430,10 +440,16 @@ async fn a_session_that_has_ended_goes_with_all_that_is_on_record_of_it() {
     let done = engine.trim_log(kept.clone()).await.unwrap();
     assert_eq!((done.sessions, done.artifacts), (1, 2));
     assert_eq!(done.events, of_old.len() as u64);
+    // What the host put, and the data of an event.
+    assert!(
+        done.freed_bytes > 70_000 && done.freed_bytes < 71_000,
+        "{done:?}"
+    );
     assert_eq!(
         (foretold.sessions, foretold.events, foretold.artifacts),
         (1, done.events, 2)
     );
+    assert_eq!(foretold.freed_bytes, done.freed_bytes);
     assert_eq!(
         engine.trim_log(kept).await.unwrap().sessions,
         0,
@@ -540,6 +556,142 @@ async fn content_that_another_session_is_putting_under_a_key_stays() {
     assert_eq!(content().await, "of the new");
 }
 
+/// A store that deletes nothing while it is told to.
+#[derive(Default)]
+struct Holding {
+    inner: MemoryStore,
+    holds: AtomicBool,
+}
+
+impl ArtifactStore for Holding {
+    fn put(
+        &self,
+        key: &ArtifactKey,
+        content: &mut dyn Read,
+        options: &PutOptions,
+    ) -> Result<ArtifactMeta, PutError> {
+        self.inner.put(key, content, options)
+    }
+
+    fn get(&self, key: &ArtifactKey) -> Result<Box<dyn Read + Send>, GetError> {
+        self.inner.get(key)
+    }
+
+    fn delete(&self, key: &ArtifactKey) -> Result<(), DeleteError> {
+        if self.holds.load(Ordering::Relaxed) {
+            let (path, holder) = ("store".into(), "somebody".to_owned());
+            return Err(StoreError::Busy { path, holder }.into());
+        }
+        self.inner.delete(key)
+    }
+
+    fn exists(&self, key: &ArtifactKey) -> Result<bool, StoreError> {
+        self.inner.exists(key)
+    }
+
+    fn list(&self) -> Result<ArtifactList, StoreError> {
+        self.inner.list()
+    }
+}
+
+// The error had none of what was done.
+#[tokio::test]
+async fn a_trim_that_stops_says_what_it_has_done_and_a_clean_up_finishes_what_it_began() {
+    let host = Host::new();
+    let store = Arc::new(Holding::default());
+    let options = host.options().artifact_store(store.clone());
+    let engine = Engine::start(options).await.unwrap();
+    let empty = engine.session("empty").await.unwrap();
+    notes(&empty, 3).await;
+    empty.complete("").await.unwrap();
+    let full = engine.session("full").await.unwrap();
+    let content = Box::new(&b"content"[..]);
+    let put = full.put_artifact("k", "text/plain", content).await;
+    put.unwrap();
+    full.complete("").await.unwrap();
+
+    store.holds.store(true, Ordering::Relaxed);
+    let kept = LogRetention::default().max_ended_sessions(0);
+    let error = engine.trim_log(kept.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    let stopped: &LogTrimStopped = error.wrapped().expect("it says what was done");
+    assert_eq!((stopped.done.sessions, stopped.done.events), (1, 6));
+    assert!(stopped.done.oldest > 1);
+    let message = error.chain();
+    assert!(message.contains("sessions 1"), "{message}");
+    assert!(message.contains("in use by somebody"), "{message}");
+    // Where nothing was done, there is nothing to say.
+    let error = engine.trim_log(kept).await.unwrap_err();
+    assert!(error.wrapped::<LogTrimStopped>().is_none(), "{error}");
+    let refused = full.emit(note("late")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "it is being removed");
+
+    // A clean-up of any workspace goes on, though nobody asks for the log.
+    store.holds.store(false, Ordering::Relaxed);
+    host.write("file", "1");
+    let session = engine.session("captures").await.unwrap();
+    for text in ["1", "2"] {
+        host.write("file", text);
+        let taken = session.snapshot(&host.workspace(), Label::MANUAL).await;
+        taken.unwrap();
+    }
+    let before = engine.events(EventQuery::all()).await.unwrap();
+    let keep = GcOptions::default().keep(1);
+    let cleaned = engine.gc(&host.workspace(), keep).await.unwrap();
+    assert_eq!(cleaned.forgotten.len(), 1);
+    let ids = engine.sessions(SessionQuery::all()).await.unwrap();
+    assert!(ids.iter().all(|session| session.id.as_str() != "full"));
+    assert!(store.list().unwrap().artifacts.is_empty());
+    // What it tells of itself comes behind what there was, removed or not.
+    let told = EventQuery::all().of_type(EventType::WORKSPACE_CLEANED_UP);
+    let told = engine.events(told).await.unwrap();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].position > before.last().unwrap().position);
+    assert_eq!(told[0].data["snapshots"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_whose_artifacts_another_store_has_stays_with_them() {
+    let host = Host::new();
+    let store = Arc::new(MemoryStore::new());
+    let engine = Engine::start(host.options().artifact_store(store.clone()));
+    let engine = engine.await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let content = || Box::new(&b"content"[..]);
+    let put = session.put_artifact("k", "text/plain", content()).await;
+    put.unwrap();
+    session.complete("").await.unwrap();
+    engine.shutdown().await.unwrap();
+
+    let kept = || LogRetention::default().max_ended_sessions(0);
+    let engine = host.engine().await;
+    let trimmed = engine.trim_log(kept()).await.unwrap();
+    assert_eq!(trimmed.sessions, 0);
+    assert_eq!(stay(&trimmed), [(SessionNeed::OtherStore, 1)]);
+    engine.shutdown().await.unwrap();
+    assert_eq!(store.list().unwrap().artifacts.len(), 1);
+    // The store that has them removes them.
+    let engine = Engine::start(host.options().artifact_store(store.clone()));
+    let trimmed = engine.await.unwrap().trim_log(kept()).await.unwrap();
+    assert_eq!((trimmed.sessions, trimmed.freed_bytes), (1, 7));
+    assert!(store.list().unwrap().artifacts.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_removed_by_itself_is_removed_once_a_day() {
+    let host = Host::new();
+    let (engine, today) = in_days(&host).await;
+    let session = engine.session("s").await.unwrap();
+    notes(&session, 5).await;
+    let apply = async || engine.apply_log_retention(none()).await.unwrap();
+    assert_eq!(apply().await.map(|trimmed| trimmed.events), Some(7));
+    notes(&session, 2).await;
+    assert_eq!(apply().await, None, "it was done today");
+    assert_eq!(all(&engine, &session).await.len(), 2);
+    today.store(1, Ordering::Relaxed);
+    assert_eq!(apply().await.map(|trimmed| trimmed.events), Some(2));
+}
+
 // The prompt was gone, and the record of the agent still named it.
 #[tokio::test]
 async fn a_session_stays_while_a_run_of_another_one_has_its_prompts() {
@@ -561,7 +713,9 @@ async fn a_session_stays_while_a_run_of_another_one_has_its_prompts() {
     let outcome = session.execute_run(RunOptions::new("x"), work).await;
     completed(&outcome.unwrap());
     let kept = LogRetention::default().max_ended_sessions(0);
-    assert_eq!(engine.trim_log(kept.clone()).await.unwrap().sessions, 0);
+    let trimmed = engine.trim_log(kept.clone()).await.unwrap();
+    assert_eq!(trimmed.sessions, 0);
+    assert_eq!(stay(&trimmed), [(SessionNeed::Prompt, 1)]);
     assert!(engine.open_artifact("prompt").await.is_ok());
     // With the last run that has it, both go.
     session.complete("").await.unwrap();
@@ -595,10 +749,15 @@ async fn so_many_sessions_that_have_ended_are_kept_and_those_of_kept_snapshots()
             .collect::<Vec<_>>()
     };
     let kept = |max| LogRetention::default().max_ended_sessions(max);
-    engine.trim_log(kept(4)).await.unwrap();
+    let trimmed = engine.trim_log(kept(4)).await.unwrap();
     assert_eq!(names().await, ["y", "x", "captures", "c"]);
-    engine.trim_log(kept(1)).await.unwrap();
+    assert_eq!(stay(&trimmed), []);
+    let trimmed = engine.trim_log(kept(1)).await.unwrap();
     assert_eq!(names().await, ["y", "captures"]);
+    assert_eq!(
+        (trimmed.sessions, stay(&trimmed)),
+        (2, vec![(SessionNeed::Snapshot, 1)])
+    );
     // Once the snapshot is gone, and another one is the newest.
     host.write("file", "2");
     let other = engine.session("other").await.unwrap();
@@ -645,7 +804,8 @@ async fn what_an_undo_is_about_stays_on_record_though_its_snapshots_are_gone() {
         .await
         .unwrap();
     let kept = LogRetention::default().max_ended_sessions(0);
-    engine.trim_log(kept).await.unwrap();
+    let trimmed = engine.trim_log(kept).await.unwrap();
+    assert_eq!(stay(&trimmed), [(SessionNeed::Undo, 1)]);
     let runs = engine.runs(RunQuery::all()).await.unwrap();
     let left: Vec<&str> = runs.iter().map(|run| run.input.as_str()).collect();
     assert_eq!(left, ["two"]);
@@ -665,6 +825,7 @@ async fn data_that_is_kept_as_an_artifact_goes_with_its_event() {
     notes(&session, 1).await;
     let removed = engine.trim_log(none().max_events(1)).await.unwrap();
     assert_eq!((removed.events, removed.artifacts), (3, 1));
+    assert!(removed.freed_bytes > 70_000, "{removed:?}");
     assert!(engine.artifacts(None).await.unwrap().is_empty());
     assert_eq!(
         engine.open_artifact(&key).await.err().unwrap().kind(),

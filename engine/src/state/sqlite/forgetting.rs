@@ -10,7 +10,8 @@ use super::removals::{BEING_REMOVED, check_being_removed, conflict};
 use super::values::{count, id, limit, nanoseconds};
 use crate::events::floor::{EventFloor, EventPlace};
 use crate::id::{RunId, SessionId};
-use crate::state::change::{SessionExtent, SessionRemoval};
+use crate::records::session_need::SessionNeed;
+use crate::state::change::{DueSession, SessionExtent, SessionRemoval};
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};
 
@@ -231,45 +232,73 @@ pub(super) fn forget_session(transaction: &Connection, id: &SessionId) -> Result
     Ok(())
 }
 
-/// Sessions that have ended, of which nothing is needed any more: the oldest first.
-pub(super) fn removable_sessions(
+/// Which of the sessions `own` that have ended is needed, and by what, as `SessionNeed::stored` takes it;
+/// null: by nothing.
+macro_rules! needed_by {
+    () => {
+        "CASE
+            WHEN EXISTS (SELECT 1 FROM runs WHERE session_id = own.id AND ended_at IS NULL)
+            THEN 'run'
+            WHEN own.id IN (SELECT session_id FROM snapshots)
+              OR EXISTS (SELECT 1 FROM runs AS r
+                          WHERE r.session_id = own.id
+                            AND r.id IN (SELECT run_id FROM snapshots))
+            THEN 'snapshot'
+            WHEN own.id IN (SELECT session_id FROM restores)
+            THEN 'restore'
+            -- What is a prompt of an agent in a run of another session goes with that. The keys of
+            -- all prompts are looked up once.
+            WHEN EXISTS (
+                 SELECT 1 FROM artifacts AS a
+                  WHERE a.session_id = own.id AND a.deleted_at IS NULL
+                    AND a.key IN (SELECT p.value FROM agents, json_each(prompts) AS p)
+                    AND EXISTS (
+                        SELECT 1 FROM agents AS g JOIN runs AS r ON r.id = g.run_id,
+                               json_each(g.prompts) AS p
+                         WHERE p.value = a.key AND r.session_id <> own.id))
+            THEN 'prompt'
+            -- The latest operation of a workspace says what an undo is about, though its snapshots
+            -- are gone.
+            WHEN EXISTS (
+                 SELECT 1 FROM operations AS o
+                  WHERE session_id = own.id
+                    AND (NOT EXISTS (SELECT 1 FROM operations AS later
+                                      WHERE later.workspace_id = o.workspace_id
+                                        AND later.position > o.position)
+                     OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.before_snapshot)
+                     OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.after_snapshot)))
+            THEN 'undo'
+            WHEN EXISTS (SELECT 1 FROM runs AS r JOIN effects AS e ON e.run_id = r.id
+                          WHERE r.session_id = own.id AND e.status = 'pending')
+            THEN 'effect'
+            -- Where the engine needs an event of a session, the session stays.
+            WHEN EXISTS (
+                 SELECT 1 FROM events
+                  WHERE session_id = own.id
+                    AND type IN ('workspace_cleaned_up', 'workspace_retention_announced',
+                                 'workspace_rolled_back')
+                    AND (type <> 'workspace_rolled_back' OR instr(data, 'refs/tags/')))
+            THEN 'event'
+         END"
+    };
+}
+
+/// Sessions that have ended and are due, the oldest first, with what needs them.
+pub(super) fn due_sessions(
     connection: &Connection,
     ended_before: Option<Timestamp>,
     keep: Option<u64>,
-) -> Result<Vec<SessionId>, StateError> {
-    // What is a prompt of an agent in a run of another session goes with that.
-    // The latest operation of a workspace says what an undo is about, though its snapshots are
-    // gone. Where the engine needs an event of a session, the session stays.
+) -> Result<Vec<DueSession>, StateError> {
     let mut statement = connection.prepare_cached(concat!(
         "SELECT id, ",
         damaged!(sessions),
+        ", ",
+        needed_by!(),
         " FROM sessions AS own
           WHERE ended_at IS NOT NULL
             AND (ended_at < ?1 OR id IN (
                  SELECT id FROM sessions WHERE ended_at IS NOT NULL
                   ORDER BY ended_at DESC, rowid DESC LIMIT -1 OFFSET ?2))
-            AND NOT EXISTS (SELECT 1 FROM runs WHERE session_id = own.id AND ended_at IS NULL)
-            AND id NOT IN (SELECT session_id FROM snapshots WHERE session_id IS NOT NULL)
-            AND id NOT IN (SELECT r.session_id FROM snapshots AS s JOIN runs AS r ON r.id = s.run_id)
-            AND id NOT IN (SELECT session_id FROM restores)
-            AND id NOT IN (
-                SELECT a.session_id FROM agents AS g JOIN runs AS r ON r.id = g.run_id,
-                       json_each(g.prompts) AS p
-                  JOIN artifacts AS a ON a.key = p.value AND a.deleted_at IS NULL
-                 WHERE a.session_id <> r.session_id)
-            AND id NOT IN (
-                SELECT session_id FROM operations AS o
-                 WHERE position IN (SELECT max(position) FROM operations GROUP BY workspace_id)
-                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.before_snapshot)
-                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.after_snapshot))
-            AND id NOT IN (SELECT r.session_id FROM effects AS e JOIN runs AS r ON r.id = e.run_id
-                            WHERE e.status = 'pending')
-            AND NOT EXISTS (
-                SELECT 1 FROM events
-                 WHERE session_id = own.id
-                   AND type IN ('workspace_cleaned_up', 'workspace_retention_announced',
-                                'workspace_rolled_back')
-                   AND (type <> 'workspace_rolled_back' OR instr(data, 'refs/tags/')))
           ORDER BY ended_at, rowid"
     ))?;
     let mut rows = statement.query(params![
@@ -279,17 +308,22 @@ pub(super) fn removable_sessions(
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         row_sum::check(row)?;
-        found.push(id(row.get(0)?)?);
+        found.push(DueSession {
+            id: id(row.get(0)?)?,
+            needed_by: need(row.get(2)?)?,
+        });
     }
     Ok(found)
 }
 
-/// Whether a session is one of [`removable_sessions`]. It looks at what is of this session alone:
-/// the writer asks this for each one that goes, however many there are.
+/// Whether a session is one of [`due_sessions`] that nothing needs. The writer asks this for each one
+/// that goes, however many there are.
 fn is_removable(connection: &Connection, removal: &SessionRemoval) -> Result<bool, StateError> {
     let mut statement = connection.prepare_cached(concat!(
         "SELECT id, ",
         damaged!(sessions),
+        ", ",
+        needed_by!(),
         " FROM sessions AS own
           WHERE id = ?3 AND ended_at IS NOT NULL
             AND (ended_at < ?1 OR ?2 IS NOT NULL AND ?2 <= (
@@ -297,37 +331,7 @@ fn is_removable(connection: &Connection, removal: &SessionRemoval) -> Result<boo
                      SELECT 1 FROM sessions AS later
                       WHERE later.ended_at > own.ended_at
                          OR later.ended_at = own.ended_at AND later.rowid > own.rowid
-                      LIMIT ?2)))
-            AND NOT EXISTS (SELECT 1 FROM runs WHERE session_id = own.id AND ended_at IS NULL)
-            AND NOT EXISTS (SELECT 1 FROM snapshots
-                             WHERE session_id = own.id
-                                OR run_id IN (SELECT id FROM runs WHERE session_id = ?3))
-            AND NOT EXISTS (SELECT 1 FROM restores WHERE session_id = own.id)
-            AND CASE WHEN EXISTS (SELECT 1 FROM artifacts
-                                   WHERE session_id = own.id AND deleted_at IS NULL)
-                THEN NOT EXISTS (
-                     SELECT 1 FROM agents AS g JOIN runs AS r ON r.id = g.run_id,
-                            json_each(g.prompts) AS p
-                      WHERE r.session_id <> ?3
-                        AND p.value IN (SELECT key FROM artifacts
-                                         WHERE session_id = ?3 AND deleted_at IS NULL))
-                ELSE 1 END
-            AND NOT EXISTS (
-                SELECT 1 FROM operations AS o
-                 WHERE session_id = own.id
-                   AND (NOT EXISTS (SELECT 1 FROM operations AS later
-                                     WHERE later.workspace_id = o.workspace_id
-                                       AND later.position > o.position)
-                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.before_snapshot)
-                    OR EXISTS (SELECT 1 FROM snapshots WHERE id = o.after_snapshot)))
-            AND NOT EXISTS (SELECT 1 FROM runs AS r JOIN effects AS e ON e.run_id = r.id
-                             WHERE r.session_id = own.id AND e.status = 'pending')
-            AND NOT EXISTS (
-                SELECT 1 FROM events
-                 WHERE session_id = own.id
-                   AND type IN ('workspace_cleaned_up', 'workspace_retention_announced',
-                                'workspace_rolled_back')
-                   AND (type <> 'workspace_rolled_back' OR instr(data, 'refs/tags/')))"
+                      LIMIT ?2)))"
     ))?;
     let mut rows = statement.query(params![
         removal.ended_before.map(nanoseconds),
@@ -338,5 +342,82 @@ fn is_removable(connection: &Connection, removal: &SessionRemoval) -> Result<boo
         return Ok(false);
     };
     row_sum::check(row)?;
-    Ok(true)
+    Ok(need(row.get(2)?)?.is_none())
+}
+
+/// What needs a session, as a statement says.
+fn need(stored: Option<String>) -> Result<Option<SessionNeed>, StateError> {
+    let Some(stored) = stored else {
+        return Ok(None);
+    };
+    let need = SessionNeed::stored(&stored);
+    let unknown = || StateError::Corrupt {
+        detail: format!("{stored:?} needs a session"),
+    };
+    need.map(Some).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::session::SessionStatus;
+    use crate::state::StateStore as _;
+    use crate::state::change::Change;
+    use crate::state::new_session;
+    use crate::state::sqlite::SqliteStore;
+
+    // Two statements said which sessions may go, each in its own words.
+    #[test]
+    fn a_session_may_be_removed_if_it_is_due_and_nothing_needs_it() {
+        let state = tempfile::tempdir().unwrap();
+        let mut store = SqliteStore::open(state.path()).unwrap();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        // Some ended together, and not in the order in which they began.
+        let ends = [Some(30), None, Some(10), Some(30), Some(20), Some(10)];
+        let ids: Vec<SessionId> = (0..ends.len())
+            .map(|at| format!("s{at}").parse().unwrap())
+            .collect();
+        for (id, end) in ids.iter().zip(ends) {
+            store.commit(&new_session::creation(id, at(1))).unwrap();
+            let ended = end.map(|end| Change::MoveSession {
+                id: id.clone(),
+                from: SessionStatus::Active,
+                version: 2,
+                to: SessionStatus::Completed,
+                at: at(end),
+            });
+            store
+                .commit(&ended.into_iter().collect::<Vec<_>>())
+                .unwrap();
+        }
+        // The engine needs an event of it.
+        let needed = "UPDATE events SET type = 'workspace_cleaned_up'
+                       WHERE session_id = 's4' AND sequence = 1";
+        store.connection.execute(needed, ()).unwrap();
+
+        let times = [None, Some(at(10)), Some(at(20)), Some(at(31))];
+        let keeps = [None, Some(0), Some(1), Some(2), Some(3), Some(9)];
+        let mut seen = std::collections::BTreeSet::new();
+        for (ended_before, keep) in times.into_iter().flat_map(|t| keeps.map(|k| (t, k))) {
+            let due = due_sessions(&store.connection, ended_before, keep).unwrap();
+            seen.insert(due.len());
+            for id in &ids {
+                let found = due.iter().find(|session| session.id == *id);
+                let removal = SessionRemoval {
+                    id: id.clone(),
+                    ended_before,
+                    keep,
+                    seen: SessionExtent::default(),
+                    at: at(40),
+                };
+                let may_go = is_removable(&store.connection, &removal).unwrap();
+                let expected = found.is_some_and(|session| session.needed_by.is_none());
+                assert_eq!(may_go, expected, "{removal:?}");
+                let needed_by = found.and_then(|session| session.needed_by);
+                let expected = found.filter(|_| id.as_str() == "s4");
+                assert_eq!(needed_by, expected.map(|_| SessionNeed::Event));
+            }
+        }
+        assert_eq!(seen, (0..=5).filter(|count| *count != 1).collect());
+    }
 }
