@@ -307,14 +307,20 @@ pub(crate) fn oldest_sequence(
         // One that is made anew under the id of a removed one begins with a later number.
         None => EventType::SESSION_CREATED,
     };
-    kept.session_id = run.map(|run| run.session_id).or(query.session_id.clone());
+    let session_id = run.as_ref().map(|run| run.session_id.clone());
+    kept.session_id = session_id.or(query.session_id.clone());
     kept.run_id.clone_from(&query.run_id);
     let first = store.events(&kept)?.pop();
-    let is_first = |event: Event| event.event_type == begins_with && !event.told().resumed;
-    Ok(match first.is_some_and(is_first) {
-        true => None,
-        false => Some(floor.sequence + 1),
-    })
+    let is_first = |event: &Event| event.event_type == begins_with && !event.told().resumed;
+    let is_whole = match run.filter(|run| run.workspace.is_some()) {
+        // What it began with is captured before it is said that it started.
+        Some(_) if begins_with == EventType::RUN_STARTED => {
+            let started = store.events(&kept.of_type(begins_with.clone()))?.pop();
+            started.as_ref().is_some_and(is_first) && started != first
+        }
+        _ => first.as_ref().is_some_and(is_first),
+    };
+    Ok((!is_whole).then_some(floor.sequence + 1))
 }
 
 /// Up to where what a query asks for was removed.
