@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::id::AgentId;
+
 /// Tokens of models, and what they cost.
 ///
 /// Serialised, it is the data of an event `token_usage_updated`: what was used *since the last
@@ -78,6 +80,15 @@ impl Usage {
     }
 }
 
+/// The agent that an event says used it, if it says that.
+pub(crate) fn agent_of(data: &Value) -> Option<AgentId> {
+    #[derive(Deserialize)]
+    struct Said {
+        agent_id: AgentId,
+    }
+    Said::deserialize(data).ok().map(|said| said.agent_id)
+}
+
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} tokens", self.total_tokens())?;
@@ -114,6 +125,23 @@ mod tests {
             json!({ "cost": "free" }),
         ] {
             assert!(Usage::of_data(&wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_id_names_no_agent() {
+        let agent_id = AgentId::random();
+        let said = json!({ "agent_id": agent_id, "output_tokens": 3 });
+        assert_eq!(agent_of(&said), Some(agent_id));
+        for said in [
+            json!(null),
+            json!([1, 2]),
+            json!({}),
+            json!({ "agent_id": null }),
+            json!({ "agent_id": 7 }),
+            json!({ "agent_id": "" }),
+        ] {
+            assert_eq!(agent_of(&said), None, "{said}");
         }
     }
 

@@ -9,7 +9,8 @@ use crate::events::data::{RunEnded, data};
 use crate::events::event::{Event, EventSource, EventType};
 use crate::events::floor::EventPlace;
 use crate::failure::Failure;
-use crate::id::{ArtifactId, EventId, RunId, SessionId, StepId};
+use crate::id::{AgentId, ArtifactId, EventId, RunId, SessionId, StepId};
+use crate::policy::usage::Usage;
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::came_for::CameFor;
@@ -23,7 +24,6 @@ use crate::records::review::ReviewRecord;
 use crate::records::run::RunStatus;
 use crate::records::run_row::{NewRun, RunEnding};
 use crate::records::run_state::NewValue;
-use crate::records::run_totals::TokensUsed;
 use crate::records::session::{SessionDetails, SessionStatus};
 use crate::records::session_need::SessionNeed;
 use crate::records::snapshot::{PinRow, SnapshotRow};
@@ -314,8 +314,8 @@ pub(crate) struct NewEvent {
 pub(crate) enum Reported {
     /// A call of a tool began, or ended.
     Call(Box<ToolCallMoved>),
-    /// Tokens were used.
-    Tokens(Box<TokensUsed>),
+    /// Tokens were used, by this agent if somebody said so. One that is on no record is nobody.
+    Tokens(Box<(Usage, Option<AgentId>)>),
 }
 
 impl NewEvent {

@@ -10,8 +10,7 @@ use crate::events::data;
 use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventSource, EventType};
 use crate::id::{EventId, RunId, SessionId, StepId};
-use crate::policy::usage::Usage;
-use crate::records::run_totals::TokensUsed;
+use crate::policy::usage::{Usage, agent_of};
 use crate::records::tool_call::{self, ToolCallMoved};
 use crate::state::change::{Change, NewEvent, Reported};
 use crate::state::hold::Hold;
@@ -129,10 +128,16 @@ fn reported(
     draft: &mut EventDraft,
     large: &mut Vec<Beside>,
 ) -> Option<Reported> {
-    match TokensUsed::told(&draft.event_type, &draft.data) {
-        Some(used) => Some(Reported::Tokens(Box::new(used))),
-        None => call_of_tool(of?, draft, large).map(|call| Reported::Call(Box::new(call))),
+    if draft.event_type == EventType::TOKEN_USAGE_UPDATED {
+        return tokens(&draft.data);
     }
+    call_of_tool(of?, draft, large).map(|call| Reported::Call(Box::new(call)))
+}
+
+/// What a report of usage adds to the tokens of its run; `None`: nothing.
+fn tokens(said: &Value) -> Option<Reported> {
+    let used = Usage::of_data(said).ok()?;
+    (used.total_tokens() > 0).then(|| Reported::Tokens(Box::new((used, agent_of(said)))))
 }
 
 /// What an event of an adapter says of a call of a tool, for its record. A large input or output
@@ -295,4 +300,29 @@ fn limit(what: &str, bytes: usize, most: usize) -> Error {
             "the {what} has {bytes} bytes as JSON, and {most} is the limit; nothing was written"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_added_up_counts_as_not_said() {
+        for said in [
+            json!(null),
+            json!([1, 2]),
+            json!({}),
+            json!({ "input_tokens": 0 }),
+            json!({ "input_tokens": -1 }),
+            json!({ "input_tokens": 1.5, "output_tokens": 1 }),
+            json!({ "output_tokens": "many" }),
+        ] {
+            assert_eq!(tokens(&said), None, "{said}");
+        }
+        let expected = Reported::Tokens(Box::new((Usage::tokens(0, 3), None)));
+        let said = json!({ "output_tokens": 3, "model": "m" });
+        assert_eq!(tokens(&said), Some(expected));
+    }
 }

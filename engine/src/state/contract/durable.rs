@@ -6,12 +6,13 @@ use stillframe_backends::{CommitIntent, Signature};
 
 use super::*;
 use crate::id::{AgentId, EffectId, QuestionId, ReviewId, StepId};
+use crate::policy::usage::Usage;
 use crate::records::agent::{AgentRecord, AgentStatus};
 use crate::records::effect::{CommitRecord, EffectRow, EffectStatus};
 use crate::records::question::{Question, QuestionPlace, QuestionRow, QuestionStatus};
 use crate::records::review::{ReviewIssue, ReviewRecord, ReviewSeverity, ReviewTarget};
 use crate::records::run_state::{NewValue, StateTransition, StateValue};
-use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
+use crate::records::run_totals::{RunTotals, TokenTotals};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::{Content, ToolCallMoved, ToolCallRow, ToolCallStatus};
 
@@ -407,14 +408,11 @@ pub(crate) fn tokens_are_added_up_once_for_each_event(state: &impl TestState) {
     let session: SessionId = "s".parse().unwrap();
     store.commit(&[run(&session, "b")]).unwrap();
     let used = |input_tokens: u64, output_tokens: u64| {
-        let used = TokensUsed {
-            agent_id: None,
-            input_tokens,
-            output_tokens,
-        };
+        let used = Usage::tokens(input_tokens, output_tokens);
+        let reported = Reported::Tokens(Box::new((used, None)));
         Change::Append(NewEvent {
             run_id: Some("a".parse().unwrap()),
-            reported: Some(Reported::Tokens(Box::new(used))),
+            reported: Some(reported),
             ..note(&session, 5, json!({}))
         })
     };
@@ -470,14 +468,11 @@ pub(crate) fn an_agent_ends_once_and_its_tokens_are_those_of_its_events(state: &
     let change = |agent: &AgentRecord| Change::MoveAgent(Box::new(agent.clone()));
     store.commit(&[begin(&first), begin(&second)]).unwrap();
     let used = |run_id: &str, agent_id: &str| {
-        let used = TokensUsed {
-            agent_id: Some(agent_id.to_owned()),
-            input_tokens: 3,
-            output_tokens: 4,
-        };
+        let agent_id = agent_id.parse().unwrap();
+        let reported = Reported::Tokens(Box::new((Usage::tokens(3, 4), Some(agent_id))));
         Change::Append(NewEvent {
             run_id: Some(run_id.parse().unwrap()),
-            reported: Some(Reported::Tokens(Box::new(used))),
+            reported: Some(reported),
             ..note(&session, 7, json!({}))
         })
     };

@@ -106,8 +106,9 @@ impl Appended {
             (Some(run_id), Some(Reported::Call(moved))) => {
                 move_call(connection, run_id, event.source, event.at, moved)?;
             }
-            (Some(run_id), Some(Reported::Tokens(used))) => {
-                add_tokens(connection, run_id, used)?;
+            (Some(run_id), Some(Reported::Tokens(told))) => {
+                let (used, agent_id) = &**told;
+                add_tokens(connection, run_id, used, agent_id.as_ref())?;
             }
             (None, _) | (_, None) => {}
         }

@@ -5,10 +5,10 @@ use rusqlite::{Connection, Row, params};
 
 use super::agents::add_agent_tokens;
 use super::values::{count, time};
-use crate::id::RunId;
+use crate::id::{AgentId, RunId};
 use crate::policy::usage::Usage;
 use crate::policy::used::UsedTotal;
-use crate::records::run_totals::{RunTotals, TokenTotals, TokensUsed};
+use crate::records::run_totals::{RunTotals, TokenTotals};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
@@ -16,7 +16,8 @@ use crate::state::row_sum::damaged;
 pub(super) fn add_tokens(
     transaction: &Connection,
     run_id: &RunId,
-    used: &TokensUsed,
+    used: &Usage,
+    agent_id: Option<&AgentId>,
 ) -> Result<(), StateError> {
     let mut add = transaction.prepare_cached(
         "INSERT INTO token_totals (run_id, input_tokens, output_tokens) VALUES (?1, ?2, ?3)
@@ -29,7 +30,10 @@ pub(super) fn add_tokens(
         count(used.input_tokens),
         count(used.output_tokens)
     ])?;
-    add_agent_tokens(transaction, run_id, used)
+    match agent_id {
+        Some(agent_id) => add_agent_tokens(transaction, run_id, used, agent_id),
+        None => Ok(()),
+    }
 }
 
 /// The rows of a run are counted: so a total is what is listed.
