@@ -12,6 +12,7 @@ mod effects;
 mod events;
 mod follow_ups;
 mod forgetting;
+mod interrupted;
 mod leases;
 mod lost;
 mod notices;

@@ -1,14 +1,13 @@
 //! Rows of agents.
 
-use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::lost::lost;
 use super::values::{count, id, json, nanoseconds, optional_time, parse, time, word};
-use crate::id::{RunId, StepId};
+use crate::id::{AgentId, RunId, StepId};
+use crate::policy::usage::Usage;
 use crate::records::agent::{AgentRecord, AgentStatus};
-use crate::records::run::RunStatus;
-use crate::records::run_totals::{TokenTotals, TokensUsed};
+use crate::records::run_totals::TokenTotals;
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
 
@@ -60,15 +59,13 @@ pub(super) fn change_agent(
     Ok(())
 }
 
-/// Adds what was used to the agent of the run that used it, if it is known which.
+/// Adds what was used to the agent of the run that used it, if there is one of this id.
 pub(super) fn add_agent_tokens(
     transaction: &Connection,
     run_id: &RunId,
-    used: &TokensUsed,
+    used: &Usage,
+    agent_id: &AgentId,
 ) -> Result<(), StateError> {
-    let Some(agent_id) = &used.agent_id else {
-        return Ok(());
-    };
     let mut add = transaction.prepare_cached(
         "UPDATE agents SET
              input_tokens = ?1 + min(input_tokens, 9223372036854775807 - ?1),
@@ -78,28 +75,9 @@ pub(super) fn add_agent_tokens(
     add.execute(params![
         count(used.input_tokens),
         count(used.output_tokens),
-        agent_id,
+        agent_id.as_str(),
         run_id.as_str()
     ])?;
-    Ok(())
-}
-
-/// Follows a run that has moved: no agent works in one that rests or has ended.
-pub(super) fn run_moved(
-    transaction: &Connection,
-    run_id: &RunId,
-    to: RunStatus,
-    at: Timestamp,
-) -> Result<(), StateError> {
-    if !to.is_terminal() && !to.is_at_rest() {
-        return Ok(());
-    }
-    transaction
-        .prepare_cached(
-            "UPDATE agents SET status = 'interrupted', ended_at = ?1
-              WHERE run_id = ?2 AND status = 'running'",
-        )?
-        .execute(params![nanoseconds(at), run_id.as_str()])?;
     Ok(())
 }
 

@@ -7,12 +7,11 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 
-use super::agents;
 use super::came_for;
+use super::interrupted;
 use super::leases::insert_lease;
 use super::lost::lost;
 use super::queue_state;
-use super::tool_calls;
 use super::values::{id, json, nanoseconds, optional_time, parse, time, word};
 use crate::failure::Failure;
 use crate::id::RunId;
@@ -99,8 +98,7 @@ pub(super) fn move_run(
     if moved == 0 {
         return Err(lost(transaction, "runs", "run", id.as_str(), from.as_str()));
     }
-    tool_calls::run_moved(transaction, id, to, moved_at)?;
-    agents::run_moved(transaction, id, to, moved_at)?;
+    interrupted::run_moved(transaction, id, to, moved_at)?;
     queue_state::moved(transaction, id, to)
 }
 

@@ -6,7 +6,6 @@ use rusqlite::{Connection, Row, params};
 use super::values::{count, id, json, nanoseconds, optional_count, optional_time, parse, word};
 use crate::events::event::EventSource;
 use crate::id::{RunId, StepId};
-use crate::records::run::RunStatus;
 use crate::records::tool_call::{Content, ToolCallMoved, ToolCallRow, ToolCallStatus};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
@@ -71,25 +70,6 @@ pub(super) fn move_call(
         is_begun.then_some(at),
         (!is_begun).then_some(at),
     ])?;
-    Ok(())
-}
-
-/// Follows a run that has moved: no call is under way in one that rests or has ended.
-pub(super) fn run_moved(
-    transaction: &Connection,
-    run_id: &RunId,
-    to: RunStatus,
-    at: Timestamp,
-) -> Result<(), StateError> {
-    if !to.is_terminal() && !to.is_at_rest() {
-        return Ok(());
-    }
-    transaction
-        .prepare_cached(
-            "UPDATE tool_calls SET status = 'interrupted', ended_at = ?1
-              WHERE run_id = ?2 AND status = 'running'",
-        )?
-        .execute(params![nanoseconds(at), run_id.as_str()])?;
     Ok(())
 }
 
