@@ -8,6 +8,9 @@
 mod message;
 mod secrets;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 
 pub use self::message::{CheckpointKind, CheckpointMessage};
@@ -57,6 +60,28 @@ pub trait Checkpoints: Send + Sync {
         search: &SecretSearch,
     ) -> Result<RevealedSecrets, CheckpointError>;
 
+    /// The bare repository that checkpoints are sent from, by their ids.
+    fn sending_repository(&self, workspace: &Workspace) -> PathBuf;
+
+    /// What the configuration of the user's repository says of the address of its remote `name`, as
+    /// it stands there; `None`: it has no remote of that name. Where it names several, the first
+    /// counts, as for a fetch.
+    fn remote_address(
+        &self,
+        workspace: &Workspace,
+        name: &str,
+    ) -> Result<Option<RemoteAddress>, CheckpointError>;
+
+    /// Whether `commit` is `ancestor`, or reaches it by parents, which are read in the store and in
+    /// the user's repository. Both are full ids.
+    fn reaches(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        commit: &str,
+        ancestor: &str,
+    ) -> Result<Reaches, CheckpointError>;
+
     /// The checkpoints of `task` that the store keeps, by their numbers.
     fn kept_checkpoints(
         &self,
@@ -82,6 +107,34 @@ pub trait Checkpoints: Send + Sync {
         task: &str,
         numbers: &[u64],
     ) -> Result<(), CheckpointError>;
+}
+
+/// An address that a repository suggests. Nothing else that it says of a remote counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteAddress {
+    /// The address, as it is written.
+    pub text: OsString,
+    /// The directory that a relative path is taken from.
+    pub base: PathBuf,
+}
+
+impl RemoteAddress {
+    /// An address that is written so; for implementations of [`Checkpoints`].
+    pub fn new(text: OsString, base: PathBuf) -> Self {
+        Self { text, base }
+    }
+}
+
+/// Whether a commit reaches another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaches {
+    /// It is that one, or goes on from it.
+    Yes,
+    /// All that it reaches was looked at.
+    No,
+    /// One of them is not here, or history ends before that can be told.
+    Unknown,
 }
 
 /// What a checkpoint should be made of.

@@ -212,8 +212,8 @@ pub use purge::{
 
 pub use checkpoint::{
     AllowedSecret, CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome,
-    CheckpointRequest, Checkpoints, KeptCheckpoint, RevealedSecrets, SecretFinding, SecretPlace,
-    SecretSearch,
+    CheckpointRequest, Checkpoints, KeptCheckpoint, Reaches, RemoteAddress, RevealedSecrets,
+    SecretFinding, SecretPlace, SecretSearch,
 };
 
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};

@@ -1,5 +1,7 @@
 //! The arguments of the command line and their help. `request.rs` decides what they mean.
 
+mod task;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use stillframe::backends::PathGlobs;
 use stillframe::events::EventType;
 use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
+
+pub(crate) use task::{CheckpointArgs, TaskCommand};
 
 use crate::logging::LogFormat;
 use crate::paint::ColorChoice;
@@ -332,6 +336,13 @@ could not be read, 2 the command line is wrong.")]
         /// Put it into this directory, which is new or empty.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         to: PathBuf,
+    },
+
+    /// Save the work of a task on a branch of a remote, and see what was saved.
+    #[command(arg_required_else_help = true)]
+    Task {
+        #[command(subcommand)]
+        command: TaskCommand,
     },
 
     /// List, read or remove artifacts, such as large patches of runs.
@@ -1331,6 +1342,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 22, "{names:?}");
+        assert_eq!(names.len(), 23, "{names:?}");
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap_complete::Shell;
 use jiff::Timestamp;
 use stillframe::backends::{
-    DiffOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames, RetainContent,
-    printable, shell_word,
+    AllowedSecret, DiffOptions, IgnoreOptions, Label, PlanId, PurgeTarget, RelPath, Renames,
+    RetainContent, printable, shell_word,
 };
 use stillframe::commands::{CommandInput, CommandOutput};
 use stillframe::events::EventQuery;
@@ -18,16 +18,18 @@ use stillframe::options::{
     SnapshotQuery, UndoTarget,
 };
 use stillframe::policy::RunLimits;
+use stillframe::tasks::WorkBranchOptions;
 use stillframe::{
     CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
     WorkspaceOptions,
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs, ListArgs,
-    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, SnapshotArgs, SnapshotVerb,
-    UndoArgs,
+    ArtifactCommand, CaptureArgs, CheckpointArgs, Command, ConfigCommand, DiffArgs, EventsArgs,
+    GcArgs, ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs,
+    SnapshotArgs, SnapshotVerb, TaskCommand, UndoArgs,
 };
+use crate::commands;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
 use crate::failure::Failure;
 use crate::guardian;
@@ -112,6 +114,16 @@ pub(crate) enum Request {
     Events(EventsOf),
     /// Print events, and go on with those to come.
     FollowEvents(EventsOf),
+    /// Name the branch of a task.
+    TaskName(WorkBranchOptions),
+    /// List tasks.
+    Tasks,
+    /// Show a task.
+    ShowTask(String),
+    /// Save the work of a task.
+    Checkpoint(WorkspaceOptions, Box<WorkBranchOptions>),
+    /// Let a finding be sent.
+    AllowSecret(WorkspaceOptions, AllowedSecret),
     /// List artifacts.
     Artifacts(Option<String>),
     /// Read an artifact.
@@ -329,6 +341,7 @@ impl Request {
                 id: id.to_string_lossy().into_owned(),
                 to,
             },
+            Command::Task { command } => task(command, &chooser)?,
             Command::Artifact { command } => match command {
                 ArtifactCommand::List { run } => {
                     Self::Artifacts(run.map(|id| id.to_string_lossy().into_owned()))
@@ -409,6 +422,9 @@ impl Request {
                     | Self::Sessions(_)
                     | Self::Transcript { .. }
                     | Self::Export { .. }
+                    | Self::TaskName(_)
+                    | Self::Tasks
+                    | Self::ShowTask(_)
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
                     | Self::Questions(_)
@@ -483,6 +499,8 @@ impl Request {
             | Self::PlanPurge(workspace, _)
             | Self::Purge(workspace, _)
             | Self::Gc(workspace, ..)
+            | Self::Checkpoint(workspace, _)
+            | Self::AllowSecret(workspace, _)
             | Self::Show(_, Some(workspace))
             | Self::ShowFile(_, Some(workspace), _)
             | Self::ListFiles(_, Some(workspace)) => Some(&workspace.path),
@@ -502,6 +520,9 @@ impl Request {
             | Self::FollowEvents(_)
             | Self::Transcript { .. }
             | Self::Export { .. }
+            | Self::TaskName(_)
+            | Self::Tasks
+            | Self::ShowTask(_)
             | Self::Artifacts(_)
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)
@@ -875,6 +896,44 @@ fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
         Ok(id) => Ok(Some(id)),
         Err(e) => Err(Failure::invalid(format!("STILLFRAME_RUN_ID: {e}"))),
     }
+}
+
+fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    Ok(match command {
+        TaskCommand::Name { id, namespace } => {
+            let mut options = WorkBranchOptions::of(id);
+            options.namespace = namespace;
+            Request::TaskName(options)
+        }
+        TaskCommand::List => Request::Tasks,
+        TaskCommand::Show { id } => Request::ShowTask(id),
+        TaskCommand::Checkpoint(args) => {
+            let CheckpointArgs {
+                id,
+                namespace,
+                remote,
+                message,
+                token_env,
+            } = args;
+            let mut options = WorkBranchOptions::of(id);
+            options.namespace = namespace;
+            options.remote = remote;
+            options.message = message;
+            if let Some(name) = token_env {
+                options = options.credentials(commands::task::OfVariable(name));
+            }
+            options.branch_name()?;
+            Request::Checkpoint(chooser.configured()?.0, Box::new(options))
+        }
+        TaskCommand::AllowSecret {
+            rule,
+            path,
+            fingerprint,
+        } => {
+            let finding = commands::task::finding(rule, &path, fingerprint)?;
+            Request::AllowSecret(chooser.plain()?, finding)
+        }
+    })
 }
 
 fn snapshot(args: SnapshotArgs, chooser: &Chooser<'_>) -> Result<Request, Failure> {

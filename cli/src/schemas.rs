@@ -8,14 +8,15 @@ use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
     ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord, RestoreDocument, RunDocument,
-    RunExport, RunRecord, SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
+    RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
+    WorkTaskRecord,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
 
 use crate::args::Args;
 use crate::commands::{
-    artifact, config, content, files, restore, sessions, show, snapshot, upkeep,
+    artifact, config, content, files, restore, sessions, show, snapshot, task, upkeep,
 };
 use crate::failure::ErrorAndRun;
 
@@ -60,6 +61,11 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("snapshot-pin", of::<snapshot::PinnedDocument<'_>>()),
         ("snapshot-rm", of::<RemovalOutcome>()),
         ("snapshot", of::<TakenSnapshot>()),
+        ("task-allow-secret", of::<task::Allowed<'_>>()),
+        ("task-checkpoint", of::<SavedWork>()),
+        ("task-list", of::<Vec<WorkTaskRecord>>()),
+        ("task-name", of::<task::Named<'_>>()),
+        ("task-show", of::<task::Shown>()),
         ("transcript", of::<TranscriptEntry>()),
         ("undo", of::<UndoOutcome>()),
         ("verify", of::<VerifyOutcome>()),

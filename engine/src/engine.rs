@@ -6,6 +6,7 @@ mod export;
 pub(crate) mod options;
 pub(crate) mod question_sweep;
 mod records;
+mod tasks;
 pub(crate) mod transcript;
 mod upkeep;
 

@@ -57,10 +57,7 @@ mod actors;
 mod blocking;
 #[cfg_attr(
     not(test),
-    expect(
-        dead_code,
-        reason = "nothing makes a checkpoint yet: only its tests reach it"
-    )
+    expect(dead_code, reason = "of much of it only its tests know")
 )]
 mod branches;
 mod engine;
@@ -73,6 +70,7 @@ pub mod policy;
 mod process;
 pub mod records;
 mod run;
+mod saving;
 #[cfg(feature = "schema")]
 pub mod schema;
 mod session;
@@ -113,6 +111,14 @@ pub use step::context::RunContext;
 pub use jiff::Timestamp;
 pub use stillframe_backends::{ErrorKind, Snapshot, SnapshotId, Strategy};
 pub use tokio_util::sync::CancellationToken;
+
+/// Work that leaves the machine: tasks, and the branches that have their work.
+pub mod tasks {
+    pub use crate::saving::credentials::CredentialProvider;
+    pub use crate::saving::options::WorkBranchOptions;
+    pub use stillframe_remote::credential::Credential;
+    pub use stillframe_remote::secret::Secret;
+}
 
 /// Commands as the work of a run: what they read, write and answer with.
 pub mod commands {

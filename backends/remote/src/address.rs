@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use stillframe_model::error::ErrorKind;
 use stillframe_model::path::printable_name;
@@ -116,8 +116,23 @@ impl Protocol {
     }
 }
 
+/// A path from `base`. Steps up at its beginning are taken there, so that one place has one name.
+fn from(base: &Path, path: &Path) -> PathBuf {
+    let mut at = base.to_owned();
+    let mut rest = path.components();
+    loop {
+        let before = rest.clone();
+        match rest.next() {
+            Some(Component::CurDir) => {}
+            Some(Component::ParentDir) => drop(at.pop()),
+            _ => return at.join(before.as_path()),
+        }
+    }
+}
+
 impl Address {
-    /// Reads an address. A relative path is taken from `base`, the directory of the repository
+    /// Reads an address. A relative path is taken from `base`, which is absolute and has no links:
+    /// the directory of the repository
     /// that has it in its configuration, or the one that a user is in.
     pub fn parse(text: &OsStr, base: &Path) -> Result<ParsedAddress, AddressError> {
         let bytes = text.as_bytes();
@@ -143,7 +158,7 @@ impl Address {
                 }
             }
             Split::Scp(host, path) => scp(host, path),
-            Split::Path => Ok(Self::path(base.join(text))),
+            Split::Path => Ok(Self::path(from(base, text.as_ref()))),
         }
     }
 
@@ -502,8 +517,9 @@ mod tests {
             assert_eq!(address.to_string(), text);
         }
         assert_eq!(shown("HTTPS://Example.org/A"), "https://Example.org/A");
-        assert_eq!(shown("../remote.git"), "/base/../remote.git");
-        assert_eq!(shown("./a:b"), "/base/./a:b");
+        assert_eq!(shown("../remote.git"), "/remote.git");
+        assert_eq!(shown("./../.././a/../b.git"), "/a/../b.git");
+        assert_eq!(shown("./a:b"), "/base/a:b");
         assert_eq!(shown("file:///srv/a%20b"), "/srv/a b");
     }
 

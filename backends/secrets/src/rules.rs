@@ -142,7 +142,8 @@ impl SecretRules {
         }
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    /// The names of all of them.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         let added = self.added.iter().map(|rule| rule.name.as_str());
         FAMILIES.into_iter().chain(added)
     }

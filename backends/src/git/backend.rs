@@ -1,7 +1,9 @@
 //! The port, as the git backend fills it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,8 +11,8 @@ use jiff::Timestamp;
 
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
 use crate::checkpoint::{
-    CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint,
-    RevealedSecrets, SecretSearch,
+    CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint, Reaches,
+    RemoteAddress, RevealedSecrets, SecretSearch,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
@@ -113,7 +115,12 @@ fn repository_of(workspace: &Workspace) -> Result<UserRepository, SnapshotError>
 fn store_of(workspace: &Workspace) -> Result<Option<Arc<Store>>, StoreError> {
     workspace
         .kept_open::<StoreSlot>()
-        .open(&workspace.store_path().join("git"))
+        .open(&store_dir(workspace))
+}
+
+/// Where the store of a workspace is, if it has one.
+fn store_dir(workspace: &Workspace) -> PathBuf {
+    workspace.store_path().join("git")
 }
 
 fn existing_store(workspace: &Workspace) -> Result<Arc<Store>, StoreError> {
@@ -1142,6 +1149,36 @@ impl Checkpoints for GitBackend {
         // A push needs the store alone.
         let repository = repository_of(workspace).ok();
         checkpoint::revealed(op, repository.as_ref(), &store, search)
+    }
+
+    fn sending_repository(&self, workspace: &Workspace) -> PathBuf {
+        store_dir(workspace)
+    }
+
+    fn remote_address(
+        &self,
+        workspace: &Workspace,
+        name: &str,
+    ) -> Result<Option<RemoteAddress>, CheckpointError> {
+        let repository = commit::repository_of(workspace)?;
+        let settings = repository.settings(&environment)?;
+        let url = settings.first_below("remote", name.as_bytes(), "url");
+        Ok(url.map(|url| {
+            let base = repository.work_tree().to_owned();
+            RemoteAddress::new(OsStr::from_bytes(url).to_owned(), base)
+        }))
+    }
+
+    fn reaches(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        commit: &str,
+        ancestor: &str,
+    ) -> Result<Reaches, CheckpointError> {
+        let store = existing_store(workspace)?;
+        let repository = repository_of(workspace).ok();
+        checkpoint::reaches(op, repository.as_ref(), &store, commit, ancestor)
     }
 
     fn kept_checkpoints(

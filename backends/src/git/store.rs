@@ -993,7 +993,7 @@ impl Store {
     }
 
     /// Looks at the directory of packs again; answers whether other packs can be used now.
-    fn refresh(&self) -> Result<bool, StoreError> {
+    pub(crate) fn refresh(&self) -> Result<bool, StoreError> {
         let mut held = self.packs.lock().expect("no panic while it is held");
         let directory = self.pack_dir();
         let mut names = Vec::new();

@@ -130,7 +130,6 @@ pub(crate) fn claim(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use stillframe_backends::Signature;
 
     use super::*;
     use crate::records::checkpoint::CheckpointKind;
@@ -155,11 +154,6 @@ mod tests {
             kind: CheckpointKind::Blocked,
             made_by: None,
             commit: commit.to_owned(),
-            tree: "tree".to_owned(),
-            parents: Vec::new(),
-            message: "m".to_owned(),
-            signature: Signature::new("n", "e"),
-            commit_time: 1,
             status: CheckpointStatus::Proven,
             remote: Some("r".to_owned()),
             branch: branch.map(str::to_owned),

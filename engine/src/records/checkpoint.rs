@@ -4,7 +4,6 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use stillframe_backends::Signature;
 
 use crate::id::{RunId, WorkTaskId};
 use stillframe_remote::failure_kind::FailureKind;
@@ -23,8 +22,6 @@ pub(crate) enum CheckpointKind {
 /// Where a checkpoint stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CheckpointStatus {
-    /// It is said what the commit is to be.
-    Intent,
     /// The store has the commit, and a ref that keeps it.
     Made,
     /// The remote has taken it, as far as the push said.
@@ -38,8 +35,6 @@ pub(crate) enum CheckpointStatus {
 /// What happens to a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CheckpointEvent {
-    /// The store has it.
-    Made,
     /// The remote has taken it.
     Sent,
     /// The remote has shown it. It may have been sent by an engine that died before it said so.
@@ -48,11 +43,9 @@ pub(crate) enum CheckpointEvent {
     NotSaved,
     /// Secrets, limits or the remote's policy forbid it.
     Refused,
-    /// What forbade it is lifted, and no other was made since.
-    Allowed,
 }
 
-/// A checkpoint, as it is kept. What its commit is made of never changes.
+/// A checkpoint, as it is kept. What its commit is never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointRow {
     pub(crate) task_id: WorkTaskId,
@@ -63,16 +56,8 @@ pub(crate) struct CheckpointRow {
     pub(crate) kind: CheckpointKind,
     /// The run whose work it has. It stays when the run is forgotten.
     pub(crate) made_by: Option<RunId>,
-    /// The id that follows from what follows.
+    /// Its full id.
     pub(crate) commit: String,
-    pub(crate) tree: String,
-    /// In order: the last checkpoint, if it is one, before the user's commit.
-    pub(crate) parents: Vec<String>,
-    pub(crate) message: String,
-    /// Author and committer.
-    pub(crate) signature: Signature,
-    /// Seconds since 1970, of author and committer, in UTC.
-    pub(crate) commit_time: i64,
     pub(crate) status: CheckpointStatus,
     /// Where it went: an address without credentials; `None`: the task has no remote.
     pub(crate) remote: Option<String>,
@@ -115,18 +100,11 @@ impl CheckpointKind {
 }
 
 impl CheckpointStatus {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Intent,
-        Self::Made,
-        Self::Sent,
-        Self::Proven,
-        Self::Refused,
-    ];
+    pub(crate) const ALL: [Self; 4] = [Self::Made, Self::Sent, Self::Proven, Self::Refused];
 
     /// The name that JSON documents use.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Intent => "intent",
             Self::Made => "made",
             Self::Sent => "sent",
             Self::Proven => "proven",
@@ -145,13 +123,11 @@ impl CheckpointStatus {
     /// whether or not the push was noted.
     pub(crate) fn next(self, event: CheckpointEvent) -> Result<Self, IllegalCheckpointEvent> {
         Ok(match (self, event) {
-            (Self::Intent, CheckpointEvent::Made) => Self::Made,
             (Self::Made, CheckpointEvent::Sent) => Self::Sent,
             (Self::Made | Self::Sent, CheckpointEvent::Proven) => Self::Proven,
             // It is sent once more: the push said that it was taken, and nobody shows it.
             (Self::Made | Self::Sent, CheckpointEvent::NotSaved) => Self::Made,
             (Self::Made, CheckpointEvent::Refused) => Self::Refused,
-            (Self::Refused, CheckpointEvent::Allowed) => Self::Made,
             (from, event) => return Err(IllegalCheckpointEvent { from, event }),
         })
     }
@@ -166,12 +142,10 @@ impl fmt::Display for CheckpointStatus {
 impl fmt::Display for CheckpointEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Made => "made",
             Self::Sent => "sent",
             Self::Proven => "proven",
             Self::NotSaved => "kept without being saved",
             Self::Refused => "refused",
-            Self::Allowed => "allowed",
         })
     }
 }
@@ -186,7 +160,7 @@ pub(crate) fn base_of_next<'a>(
     let made = checkpoints.iter().filter(|row| {
         let is_made = match row.status {
             CheckpointStatus::Made | CheckpointStatus::Sent | CheckpointStatus::Proven => true,
-            CheckpointStatus::Intent | CheckpointStatus::Refused => false,
+            CheckpointStatus::Refused => false,
         };
         is_made && row.repository == repository
     });
@@ -202,24 +176,15 @@ mod tests {
         use CheckpointEvent as Event;
         use CheckpointStatus as Status;
         let table = [
-            (Status::Intent, Event::Made, Status::Made),
             (Status::Made, Event::Sent, Status::Sent),
             (Status::Made, Event::Proven, Status::Proven),
             (Status::Made, Event::NotSaved, Status::Made),
             (Status::Made, Event::Refused, Status::Refused),
             (Status::Sent, Event::Proven, Status::Proven),
             (Status::Sent, Event::NotSaved, Status::Made),
-            (Status::Refused, Event::Allowed, Status::Made),
         ];
         for from in Status::ALL {
-            for event in [
-                Event::Made,
-                Event::Sent,
-                Event::Proven,
-                Event::NotSaved,
-                Event::Refused,
-                Event::Allowed,
-            ] {
+            for event in [Event::Sent, Event::Proven, Event::NotSaved, Event::Refused] {
                 let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
                 let next = from.next(event);
                 assert_eq!(next.ok(), row.map(|(_, _, to)| *to), "{from} and {event}");
@@ -250,11 +215,6 @@ mod tests {
             kind: CheckpointKind::Wip,
             made_by: None,
             commit: format!("{repository}{seq}"),
-            tree: "tree".to_owned(),
-            parents: Vec::new(),
-            message: "m".to_owned(),
-            signature: Signature::new("n", "e"),
-            commit_time: 1,
             status,
             remote: None,
             branch: None,
@@ -264,14 +224,13 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             updated_at: Timestamp::UNIX_EPOCH,
         };
-        use CheckpointStatus::{Intent, Made, Proven, Refused, Sent};
+        use CheckpointStatus::{Made, Proven, Refused, Sent};
         let rows = [
             row("a", 1, Proven),
             row("a", 2, Made),
             row("b", 3, Sent),
             row("c", 1, Refused),
             row("a", 4, Refused),
-            row("a", 5, Intent),
         ];
         let commit = |repository| base_of_next(&rows, repository).map(|row| row.commit.as_str());
         assert_eq!(

@@ -1,10 +1,9 @@
 //! The run lock: one run, restore or undo at a time in a workspace, over all processes.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::File;
 use std::time::Duration;
 
-use stillframe_backends::{ErrorKind, PathError, Workspace, open_regular, printable};
+use stillframe_backends::{ErrorKind, PathError, Workspace, printable};
 use stillframe_disk::lock::{read_holder, try_lock, write_holder};
 use tokio::time::Instant;
 
@@ -13,11 +12,8 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::process::survivors;
 use crate::records::recovery::Survivor;
+use crate::workspace::lock_file::{self, POLL};
 use crate::workspace::turn::MAX_WAIT;
-
-/// How long between two looks at a lock that somebody holds: flock has no form that waits for a
-/// while, and a fiftieth of a second is below what a person sees.
-const POLL: Duration = Duration::from_millis(20);
 
 /// The right to change a workspace. The kernel takes it back when the process dies.
 ///
@@ -85,17 +81,7 @@ impl RunLock {
 }
 
 fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
-    let directory = workspace.state().path().join("locks");
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
-        .map_err(PathError::at("make the directory", &directory))?;
-    let path = directory.join(format!("{}.run", workspace.id()));
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let mut file = open_regular(options.mode(0o600), &path)
-        .map_err(PathError::at("open the lock file", &path))?;
+    let (mut file, path) = lock_file::open(workspace.state(), &format!("{}.run", workspace.id()))?;
     if !try_lock(&file).map_err(PathError::at("lock", &path))? {
         return Ok(Attempt::Held(read_holder(&mut file)));
     }

@@ -21,14 +21,19 @@ use crate::options::{
     CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
 use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
+use crate::records::checkpoint::CheckpointKind;
 use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::records::restore_document::{
     self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
 };
 use crate::records::review::{ReviewDraft, ReviewRecord};
+use crate::records::saved_work::SavedWork;
 use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
+use crate::saving::making::Wanted;
+use crate::saving::options::WorkBranchOptions;
+use crate::saving::save::Saving;
 use crate::session::handle::RunHandle;
 use crate::session::stream::EventStream;
 use crate::session::{copy, details, undo};
@@ -208,6 +213,48 @@ impl SessionManager {
                 let taken = take(&core, opened, session_id.clone(), label, skipping).await;
                 core.let_go_if_ended(&session_id).await;
                 taken
+            })
+            .await
+    }
+
+    /// Saves the work in a workspace on the branch of a task: it is captured, becomes a commit in
+    /// the private store, is looked through for secret values, sent, and proven to be there. HEAD,
+    /// branches, index and files stay as they are, also in the middle of a merge.
+    ///
+    /// The branch is never moved but forward. Where it has a history of its own, the work goes to a
+    /// branch beside it. On `Ok` the store has the work, and the answer says whether the remote has
+    /// it too, and why not. See [`WorkBranchOptions`] for an example.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was made or sent. `InvalidOptions`: the task, its namespace or the address cannot be
+    /// right. `NotFound`: the repository has no such remote. `Unsupported`: the workspace has no
+    /// repository. `Busy`: somebody else saves the task's work, or uses the workspace.
+    pub async fn checkpoint(
+        &self,
+        workspace: &WorkspaceOptions,
+        branch: &WorkBranchOptions,
+    ) -> Result<SavedWork, Error> {
+        branch.branch_name()?;
+        self.check_open().await?;
+        let opened = self.core.open(workspace).await?;
+        let wanted = Wanted {
+            kind: CheckpointKind::Periodic,
+            run_id: None,
+            session_id: self.id.clone(),
+            template: branch.message.clone(),
+            on_remote: Vec::new(),
+        };
+        let saving = Saving {
+            core: self.core.clone(),
+            opened,
+            branch: branch.clone(),
+            wanted,
+        };
+        self.core
+            .operation(async move {
+                let cancel = Cancellation::of(&saving.core, &saving.opened.options);
+                saving.save(&cancel).await
             })
             .await
     }

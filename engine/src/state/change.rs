@@ -223,10 +223,6 @@ pub(crate) enum Change {
         at: Timestamp,
     },
     /// Something of work that leaves the machine.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "only the contract tests write it")
-    )]
     Branch(Box<BranchChange>),
 }
 

@@ -212,7 +212,7 @@ macro_rules! damaged {
     (checkpoints) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('checkpoints', ",
-            "position, task_id, repository, seq, kind, made_by, commit_id, tree, parents, message, author_name, author_email, commit_time, status, remote, branch, advanced_to, failure, error, created_at, updated_at",
+            "position, task_id, repository, seq, kind, made_by, commit_id, status, remote, branch, advanced_to, failure, error, created_at, updated_at",
             ") THEN NULL ELSE 'checkpoint' END AS damaged"
         )
     };
@@ -459,8 +459,8 @@ mod tests {
                      1, '{}', 5, 6, NULL);
                  INSERT INTO work_tasks VALUES (1, 'w', 't', 'p/q', 'a', 'b', 'running', 1, 'e', 'timeout', 1, 5, 'r', 2, 6, 1,
                      3, 7, 8, NULL);
-                 INSERT INTO checkpoints VALUES (1, 'w', 's', 1, 'wip', 'r', 'c', 't', '[]', 'm', 'n', 'e', 5, 'sent', 'a',
-                     'b', 'd', 'Unknown', 'e', 6, 7, NULL);
+                 INSERT INTO checkpoints VALUES (1, 'w', 's', 1, 'wip', 'r', 'c', 'sent', 'a', 'b', 'd', 'Unknown',
+                     'e', 6, 7, NULL);
                  INSERT INTO follow_ups VALUES (1, 'w', 'f', 'b', '{}', 'why', 'c', 5, NULL);
                  INSERT INTO notices VALUES (1, '00', 'checkpoint_ready', 'w', 'c', 't', 'pending', 1, 5, 'o', 'e', 6, 7, NULL);
                  INSERT INTO allowed_findings VALUES (1, 's', 'jwt', x'61', '00', 5, NULL);

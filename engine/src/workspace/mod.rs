@@ -12,6 +12,7 @@ pub(crate) mod compare;
 pub(crate) mod effects;
 pub(crate) mod finish;
 pub(crate) mod holdings;
+pub(crate) mod lock_file;
 pub(crate) mod opened;
 pub(crate) mod relearn;
 pub(crate) mod restore;

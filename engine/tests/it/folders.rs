@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The files and folders of `src`, each of which may import those before it, and itself. `lib.rs`
 /// has no place: it only says what is public.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "id",
     "failure",
     "events",
@@ -20,6 +20,7 @@ const ORDER: [&str; 20] = [
     "actors",
     "workspace",
     "branches",
+    "saving",
     "step",
     "process",
     "run",

@@ -58,6 +58,14 @@ impl Config {
             .map(|v| v.value.as_deref().unwrap_or(b"true"))
     }
 
+    /// The first value of `section.subsection.key` that is not empty.
+    fn first_below(&self, section: &str, subsection: &[u8], key: &str) -> Option<&[u8]> {
+        let mut values = self.values.iter().filter(|v| {
+            v.section == section && v.subsection.as_deref() == Some(subsection) && v.key == key
+        });
+        values.find_map(|v| v.value.as_deref().filter(|value| !value.is_empty()))
+    }
+
     /// The files that this one includes, whatever the condition.
     fn includes(&self) -> impl Iterator<Item = &[u8]> {
         let is_include = |v: &&Value| match v.section.as_str() {

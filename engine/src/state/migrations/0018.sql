@@ -55,8 +55,8 @@ CREATE TRIGGER work_tasks_changed AFTER UPDATE OF
      WHERE position = NEW.position;
 END;
 
--- Commits of the work of tasks. The columns up to `commit_time` never change: from them the same commit is made again.
--- `parents`: a JSON list. `made_by` outlasts the row of its run: what is on a branch is not known by its run alone.
+-- Commits of the work of tasks, which the store keeps. The columns up to `commit_id` never change. `made_by` outlasts
+-- the row of its run: what is on a branch is not known by its run alone.
 CREATE TABLE checkpoints (
     position     INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     task_id      TEXT    NOT NULL REFERENCES work_tasks (id),
@@ -65,12 +65,6 @@ CREATE TABLE checkpoints (
     kind         TEXT    NOT NULL,
     made_by      TEXT,
     commit_id    TEXT    NOT NULL,
-    tree         TEXT    NOT NULL,
-    parents      TEXT    NOT NULL,
-    message      TEXT    NOT NULL,
-    author_name  TEXT    NOT NULL,
-    author_email TEXT    NOT NULL,
-    commit_time  INTEGER NOT NULL,
     status       TEXT    NOT NULL,
     remote       TEXT,
     branch       TEXT,
@@ -82,32 +76,29 @@ CREATE TABLE checkpoints (
     row_sum      INTEGER,
     UNIQUE (task_id, repository, seq)
 ) STRICT;
-CREATE INDEX checkpoints_unsettled ON checkpoints (status) WHERE status IN ('intent', 'made', 'sent');
+CREATE INDEX checkpoints_unsettled ON checkpoints (status) WHERE status IN ('made', 'sent');
 CREATE TRIGGER checkpoints_made AFTER INSERT ON checkpoints BEGIN
     UPDATE checkpoints SET row_sum = row_sum('checkpoints',
-        NEW.position, NEW.task_id, NEW.repository, NEW.seq, NEW.kind, NEW.made_by, NEW.commit_id, NEW.tree,
-        NEW.parents, NEW.message, NEW.author_name, NEW.author_email, NEW.commit_time, NEW.status, NEW.remote,
-        NEW.branch, NEW.advanced_to, NEW.failure, NEW.error, NEW.created_at, NEW.updated_at)
+        NEW.position, NEW.task_id, NEW.repository, NEW.seq, NEW.kind, NEW.made_by, NEW.commit_id, NEW.status,
+        NEW.remote, NEW.branch, NEW.advanced_to, NEW.failure, NEW.error, NEW.created_at, NEW.updated_at)
      WHERE position = NEW.position;
 END;
 CREATE TRIGGER checkpoints_about_to_change BEFORE UPDATE OF
-        position, task_id, repository, seq, kind, made_by, commit_id, tree, parents, message, author_name,
-        author_email, commit_time, status, remote, branch, advanced_to, failure, error, created_at, updated_at
+        position, task_id, repository, seq, kind, made_by, commit_id, status, remote, branch, advanced_to, failure,
+        error, created_at, updated_at
     ON checkpoints WHEN OLD.row_sum IS NOT row_sum('checkpoints',
-        OLD.position, OLD.task_id, OLD.repository, OLD.seq, OLD.kind, OLD.made_by, OLD.commit_id, OLD.tree,
-        OLD.parents, OLD.message, OLD.author_name, OLD.author_email, OLD.commit_time, OLD.status, OLD.remote,
-        OLD.branch, OLD.advanced_to, OLD.failure, OLD.error, OLD.created_at, OLD.updated_at)
+        OLD.position, OLD.task_id, OLD.repository, OLD.seq, OLD.kind, OLD.made_by, OLD.commit_id, OLD.status,
+        OLD.remote, OLD.branch, OLD.advanced_to, OLD.failure, OLD.error, OLD.created_at, OLD.updated_at)
 BEGIN
     SELECT RAISE(ABORT, 'a row of checkpoints does not match its sum');
 END;
 CREATE TRIGGER checkpoints_changed AFTER UPDATE OF
-        position, task_id, repository, seq, kind, made_by, commit_id, tree, parents, message, author_name,
-        author_email, commit_time, status, remote, branch, advanced_to, failure, error, created_at, updated_at
+        position, task_id, repository, seq, kind, made_by, commit_id, status, remote, branch, advanced_to, failure,
+        error, created_at, updated_at
     ON checkpoints BEGIN
     UPDATE checkpoints SET row_sum = row_sum('checkpoints',
-        NEW.position, NEW.task_id, NEW.repository, NEW.seq, NEW.kind, NEW.made_by, NEW.commit_id, NEW.tree,
-        NEW.parents, NEW.message, NEW.author_name, NEW.author_email, NEW.commit_time, NEW.status, NEW.remote,
-        NEW.branch, NEW.advanced_to, NEW.failure, NEW.error, NEW.created_at, NEW.updated_at)
+        NEW.position, NEW.task_id, NEW.repository, NEW.seq, NEW.kind, NEW.made_by, NEW.commit_id, NEW.status,
+        NEW.remote, NEW.branch, NEW.advanced_to, NEW.failure, NEW.error, NEW.created_at, NEW.updated_at)
      WHERE position = NEW.position;
 END;
 

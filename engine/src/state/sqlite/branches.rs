@@ -98,9 +98,7 @@ impl BranchState for SqliteStore {
 
     fn unsettled_checkpoints(&self) -> Result<Vec<CheckpointRow>, StateError> {
         self.all(
-            &format!(
-                "{SELECT_CHECKPOINT} WHERE status IN ('intent', 'made', 'sent') ORDER BY position"
-            ),
+            &format!("{SELECT_CHECKPOINT} WHERE status IN ('made', 'sent') ORDER BY position"),
             (),
             read_checkpoint,
         )

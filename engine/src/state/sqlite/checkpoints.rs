@@ -1,10 +1,9 @@
 //! Rows of checkpoints.
 
 use rusqlite::{Connection, Row, params};
-use stillframe_backends::Signature;
 
 use super::effects::elsewhere;
-use super::values::{count, id, json, nanoseconds, parse, time, word};
+use super::values::{count, id, nanoseconds, time, word};
 use crate::id::RunId;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus};
 use crate::state::error::StateError;
@@ -21,19 +20,15 @@ pub(super) fn put_checkpoint(
         match from {
             None => {
                 "INSERT INTO checkpoints (status, remote, branch, advanced_to, failure, error,
-                     updated_at, task_id, repository, seq, kind, made_by, commit_id, tree, parents,
-                     message, author_name, author_email, commit_time, created_at)
-                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-                     ?18, ?19, ?20 WHERE ?21 IS NULL
+                     updated_at, task_id, repository, seq, kind, made_by, commit_id, created_at)
+                 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14 WHERE ?15 IS NULL
                  ON CONFLICT DO NOTHING"
             }
             Some(_) => {
                 "UPDATE checkpoints SET status = ?1, remote = ?2, branch = ?3, advanced_to = ?4,
                      failure = ?5, error = ?6, updated_at = ?7
                   WHERE task_id = ?8 AND repository = ?9 AND seq = ?10 AND kind = ?11
-                    AND made_by IS ?12 AND commit_id = ?13 AND tree = ?14 AND parents = ?15
-                    AND message = ?16 AND author_name = ?17 AND author_email = ?18
-                    AND commit_time = ?19 AND created_at = ?20 AND status = ?21"
+                    AND made_by IS ?12 AND commit_id = ?13 AND created_at = ?14 AND status = ?15"
             }
         },
         params![
@@ -50,12 +45,6 @@ pub(super) fn put_checkpoint(
             row.kind.as_str(),
             row.made_by.as_ref().map(RunId::as_str),
             row.commit,
-            row.tree,
-            json(&row.parents),
-            row.message,
-            row.signature.name,
-            row.signature.email,
-            row.commit_time,
             nanoseconds(row.created_at),
             from.map(CheckpointStatus::as_str),
         ],
@@ -71,15 +60,14 @@ pub(super) fn put_checkpoint(
 }
 
 pub(super) const SELECT_CHECKPOINT: &str = concat!(
-    "SELECT commit_id, task_id, repository, seq, kind, made_by, tree, parents, message, \
-     author_name, author_email, commit_time, status, remote, branch, advanced_to, failure, error, \
-     created_at, updated_at, ",
+    "SELECT commit_id, task_id, repository, seq, kind, made_by, status, remote, branch, \
+     advanced_to, failure, error, created_at, updated_at, ",
     damaged!(checkpoints),
     " FROM checkpoints"
 );
 
 pub(super) fn read_checkpoint(row: &Row<'_>) -> Result<CheckpointRow, StateError> {
-    let failure = row.get::<_, Option<String>>(16)?;
+    let failure = row.get::<_, Option<String>>(10)?;
     Ok(CheckpointRow {
         commit: row.get(0)?,
         task_id: id(row.get(1)?)?,
@@ -87,20 +75,15 @@ pub(super) fn read_checkpoint(row: &Row<'_>) -> Result<CheckpointRow, StateError
         seq: row.get::<_, i64>(3)?.unsigned_abs(),
         kind: word(row.get(4)?, CheckpointKind::parse)?,
         made_by: row.get::<_, Option<String>>(5)?.map(id).transpose()?,
-        tree: row.get(6)?,
-        parents: parse(&row.get::<_, String>(7)?)?,
-        message: row.get(8)?,
-        signature: Signature::new(row.get::<_, String>(9)?, row.get::<_, String>(10)?),
-        commit_time: row.get(11)?,
-        status: word(row.get(12)?, CheckpointStatus::parse)?,
-        remote: row.get(13)?,
-        branch: row.get(14)?,
-        advanced_to: row.get(15)?,
+        status: word(row.get(6)?, CheckpointStatus::parse)?,
+        remote: row.get(7)?,
+        branch: row.get(8)?,
+        advanced_to: row.get(9)?,
         failure: failure
             .map(|failure| word(failure, FailureKind::parse))
             .transpose()?,
-        error: row.get(17)?,
-        created_at: time(row.get(18)?)?,
-        updated_at: time(row.get(19)?)?,
+        error: row.get(11)?,
+        created_at: time(row.get(12)?)?,
+        updated_at: time(row.get(13)?)?,
     })
 }

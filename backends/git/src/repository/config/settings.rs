@@ -85,6 +85,13 @@ impl Settings {
         configs.find_map(|config| config.get(section, key))
     }
 
+    /// The first value of `section.subsection.key`, of which `section` and `key` are in lower case:
+    /// what counts for keys that name a list.
+    pub fn first_below(&self, section: &str, subsection: &[u8], key: &str) -> Option<&[u8]> {
+        let mut configs = self.configs.iter();
+        configs.find_map(|config| config.first_below(section, subsection, key))
+    }
+
     /// As [`Settings::get`], as a truth value; `None` if it is not set, or is none.
     pub fn is_on(&self, section: &str, key: &str) -> Option<bool> {
         truth(self.get(section, key)?)

@@ -1,0 +1,82 @@
+//! The arguments of `task`.
+
+use std::ffi::OsString;
+
+use clap::{Args as ArgsOf, Subcommand};
+
+/// What `task` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Print the name of a task's branch, or say why there is none.
+    #[command(after_help = "\
+Example:
+  stillframe task name 18693 --namespace AzureRepos/Engineering
+
+Exit codes: 0 done, 2 there is no branch of that name, or the command line is wrong.")]
+    Name {
+        /// The task.
+        id: String,
+        /// The project that it is of, where several share a remote.
+        #[arg(long, value_name = "PLATFORM/PROJECT")]
+        namespace: Option<String>,
+    },
+    /// List the tasks whose work was saved.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    List,
+    /// Show a task with its checkpoints.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 there is no such task, 2 the command line is wrong.")]
+    Show {
+        /// The task, after its namespace if it has one: 42, or platform/project/42.
+        id: String,
+    },
+    /// Save the work in this workspace on the task's branch of a remote, now.
+    ///
+    /// What is in the workspace becomes a commit in Stillframe's own store, is looked through for
+    /// secret values, pushed, and proven to be there. Your branches, HEAD, index and files stay as
+    /// they are. The branch is never moved but forward: where it has commits that this work does not
+    /// go on from, the work goes to a branch beside it.
+    #[command(after_help = "\
+Examples:
+  stillframe task checkpoint 42
+  stillframe task checkpoint 42 --remote https://git.example.com/a/b.git --token-env TOKEN
+
+Exit codes: 0 the branch is proven to have the work, or there is no remote; 1 it could not be done,
+or the work is kept and not on the branch; 2 the command line is wrong.")]
+    Checkpoint(CheckpointArgs),
+    /// Let checkpoints of this workspace be sent although a secret value was found in them.
+    ///
+    /// "task checkpoint" prints the three words where it finds one. It is for you to know that the
+    /// value is none.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    AllowSecret {
+        /// The rule that found it.
+        rule: String,
+        /// The file, from the top of the work tree.
+        path: OsString,
+        /// What tells the value from others.
+        fingerprint: String,
+    },
+}
+
+/// The arguments of `task checkpoint`.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct CheckpointArgs {
+    /// The task.
+    pub(crate) id: String,
+    /// The project that it is of, where several share a remote.
+    #[arg(long, value_name = "PLATFORM/PROJECT")]
+    pub(crate) namespace: Option<String>,
+    /// Where the branch is: a remote of the repository, an address, or a path. Default: origin; if
+    /// there is none, the work is kept in the store.
+    #[arg(long, value_name = "NAME|URL")]
+    pub(crate) remote: Option<String>,
+    /// The message of the commit; {task} is the task.
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) message: Option<String>,
+    /// The variable of the environment with a token for the remote.
+    #[arg(long, value_name = "VAR")]
+    pub(crate) token_env: Option<String>,
+}

@@ -1,0 +1,257 @@
+//! `task`: work that leaves the machine.
+
+use serde::Serialize;
+use stillframe::backends::AllowedSecret;
+use stillframe::records::{CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord};
+use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
+use stillframe::{ErrorKind, WorkspaceOptions};
+
+use super::Tools;
+use crate::failure::Failure;
+use crate::output::{Reply, count, printable};
+
+/// The digits of a commit that people read.
+const SHORT: usize = 7;
+
+/// The branch of a task.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Named<'a> {
+    /// The task.
+    task: &'a str,
+    /// Its branch, without `refs/heads/`.
+    branch: &'a str,
+}
+
+/// A task, and its checkpoints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Shown {
+    #[serde(flatten)]
+    task: WorkTaskRecord,
+    /// All of them, the oldest first.
+    checkpoints: Vec<CheckpointRecord>,
+}
+
+/// A finding that may be sent from now on.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Allowed<'a> {
+    /// The rule.
+    rule: &'a str,
+    /// The file.
+    path: &'a stillframe::backends::RelPath,
+    /// What tells the value from others.
+    fingerprint: &'a str,
+}
+
+/// A token of the environment.
+pub(crate) struct OfVariable(pub(crate) String);
+
+impl CredentialProvider for OfVariable {
+    async fn credential(&self, _: &str) -> Result<Credential, String> {
+        let name = &self.0;
+        let token = std::env::var_os(name).filter(|token| !token.is_empty());
+        let token = token.ok_or_else(|| format!("{name} is not set"))?;
+        let token = Secret::new(token.into_encoded_bytes())
+            .map_err(|_| format!("{name} has no token in it"))?;
+        Ok(Credential::token(token, None))
+    }
+}
+
+/// Prints the name of a task's branch.
+pub(super) fn name(tools: &Tools, options: &WorkBranchOptions) -> Result<Reply, Failure> {
+    let branch = options.branch_name()?;
+    let document = Named {
+        task: &options.task,
+        branch: &branch,
+    };
+    Ok(Reply::new(tools.json, &document, || format!("{branch}\n")))
+}
+
+/// Lists the tasks.
+pub(super) async fn list(tools: &Tools) -> Result<Reply, Failure> {
+    let tasks = tools.engine.tasks().await?;
+    let reply = Reply::new(tools.json, &tasks, || tasks.iter().map(line).collect());
+    Ok(match tasks.is_empty() {
+        true => reply.note("no work of a task was saved"),
+        false => reply,
+    })
+}
+
+/// Shows a task.
+pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
+    let (task, checkpoints) = tools.engine.find_task(id).await?;
+    let shown = Shown { task, checkpoints };
+    Ok(Reply::new(tools.json, &shown, || {
+        let mut text = line(&shown.task);
+        for checkpoint in &shown.checkpoints {
+            text.push_str(&checkpoint_line(checkpoint));
+        }
+        text
+    }))
+}
+
+/// Saves the work in a workspace.
+pub(super) async fn checkpoint(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    branch: WorkBranchOptions,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let saved = session.checkpoint(&workspace, &branch).await?;
+    let reply = Reply::new(tools.json, &saved, || told(&saved));
+    let why = saved.error.iter().map(|why| printable(why)).collect();
+    let reply = reply
+        .warnings(why)
+        .warnings(doubts(&saved))
+        .notes(ways(&saved));
+    Ok(match &saved.error {
+        None => reply,
+        Some(why) => reply.failed(printable(why)).exit_code(1),
+    })
+}
+
+/// Lets a finding be sent.
+pub(super) async fn allow(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    finding: AllowedSecret,
+) -> Result<Reply, Failure> {
+    tools
+        .engine
+        .allow_secret(&workspace, finding.clone())
+        .await?;
+    let document = Allowed {
+        rule: &finding.rule,
+        path: &finding.path,
+        fingerprint: &finding.fingerprint,
+    };
+    Ok(Reply::new(tools.json, &document, || {
+        format!(
+            "checkpoints of this workspace may be sent with it: {} in {}\n",
+            finding.rule, finding.path
+        )
+    }))
+}
+
+/// A finding as it was typed.
+pub(crate) fn finding(
+    rule: String,
+    path: &std::ffi::OsStr,
+    fingerprint: String,
+) -> Result<AllowedSecret, Failure> {
+    let typed = path.as_encoded_bytes();
+    let path = match typed {
+        b"." => Ok(stillframe::backends::RelPath::root()),
+        typed => stillframe::backends::RelPath::new(typed),
+    };
+    let path = path.map_err(|e| Failure::new(ErrorKind::InvalidOptions, e.to_string()))?;
+    Ok(AllowedSecret::new(rule, path, fingerprint))
+}
+
+fn short(commit: &str) -> &str {
+    commit.get(..SHORT).unwrap_or(commit)
+}
+
+/// Where the work is, in one line.
+fn told(saved: &SavedWork) -> String {
+    let branch = printable(&saved.branch);
+    let remote = saved.remote.as_deref().map(printable).unwrap_or_default();
+    let Some(commit) = saved.commit.as_deref().map(short) else {
+        return "there is nothing to save: no commit, and no file\n".to_owned();
+    };
+    let kept = saved.kept_as.as_deref().unwrap_or("its store");
+    match saved.state {
+        SavedState::Pushed => match saved.advanced_to.as_deref().map(short) {
+            None => format!("{commit} is on {branch} of {remote}: pushed and proven\n"),
+            Some(tip) => format!(
+                "{commit} is on {branch} of {remote}: pushed and proven; the branch has gone on to {tip}\n"
+            ),
+        },
+        SavedState::NoChanges => {
+            format!("{commit} is on {branch} of {remote}: nothing new, and proven\n")
+        }
+        SavedState::RecordedOnly => {
+            format!("{commit} is kept in the store as {kept}; there is no remote\n")
+        }
+        SavedState::PushedBeside => format!(
+            "{commit} is on {} of {remote}: pushed and proven, beside {branch}, which has other commits\n",
+            printable(saved.side_branch.as_deref().unwrap_or_default())
+        ),
+        _ => {
+            format!("{commit} is not on {branch} of {remote}; it is kept in the store as {kept}\n")
+        }
+    }
+}
+
+/// What the commit does not have of the workspace.
+fn doubts(saved: &SavedWork) -> Vec<String> {
+    let as_head = saved.unconverted_paths.iter();
+    let as_head = as_head.map(|path| {
+        format!("{path} is in the commit as HEAD has it: a filter applies to it, and none is run")
+    });
+    let left_out = saved.left_out.iter().map(|omission| {
+        format!(
+            "{} is in the commit as HEAD has it: it was not captured ({})",
+            omission.path, omission.reason
+        )
+    });
+    let submodules = saved.submodules.iter();
+    let submodules = submodules
+        .map(|path| format!("{path} is a submodule at another commit, which is not sent"));
+    as_head.chain(left_out).chain(submodules).collect()
+}
+
+/// What can be done about secret values that were found.
+fn ways(saved: &SavedWork) -> Vec<String> {
+    let way = |found: &FoundSecret| {
+        format!(
+            "if {} line {} is no secret: stillframe task allow-secret {} {} {}",
+            found.path, found.line, found.rule, found.path, found.fingerprint
+        )
+    };
+    saved.secrets.iter().map(way).collect()
+}
+
+fn line(task: &WorkTaskRecord) -> String {
+    let name = match &task.namespace {
+        Some(namespace) => format!("{namespace}/{}", task.task),
+        None => task.task.clone(),
+    };
+    let mut line = format!("{}  {}", printable(&name), printable(&task.branch));
+    match &task.remote {
+        Some(remote) => line.push_str(&format!("  {}", printable(remote))),
+        None => line.push_str("  no remote"),
+    }
+    if let Some(last) = &task.last_checkpoint {
+        line.push_str(&format!("  {} {}", short(&last.commit), last.status));
+    }
+    if task.failures_in_a_row > 0 {
+        let failures = count(u64::from(task.failures_in_a_row), "failure");
+        line.push_str(&format!("  {failures} in a row"));
+    }
+    if let Some(error) = &task.error {
+        line.push_str(&format!("  {}", printable(error)));
+    }
+    line.push('\n');
+    line
+}
+
+fn checkpoint_line(checkpoint: &CheckpointRecord) -> String {
+    let mut line = format!(
+        "  {}  {}  {} {}",
+        checkpoint.number,
+        checkpoint.created_at,
+        short(&checkpoint.commit),
+        checkpoint.status
+    );
+    if let Some(branch) = &checkpoint.branch {
+        line.push_str(&format!(" on {}", printable(branch)));
+    }
+    if let Some(error) = &checkpoint.error {
+        line.push_str(&format!(": {}", printable(error)));
+    }
+    line.push('\n');
+    line
+}

@@ -1,0 +1,177 @@
+//! From a workspace to a commit in its store, and its row.
+
+use jiff::Timestamp;
+use stillframe_backends::{
+    CheckpointKind as Kind, CheckpointMessage, CheckpointOutcome, CheckpointRequest, Label,
+    LockedWorkspace, Operation, SnapshotId,
+};
+
+use crate::actors::Parts;
+use crate::error::Error;
+use crate::id::{RunId, SessionId};
+use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
+use crate::records::work_task::WorkTaskRow;
+use crate::saving::target::Target;
+use crate::saving::told::Telling;
+use crate::state::branch_change::BranchChange;
+use crate::state::change::Change;
+use crate::workspace::capture::{self, Whose};
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) kind: CheckpointKind,
+    /// The run whose work it is; `None`: somebody asks for it outside of runs.
+    pub(crate) run_id: Option<RunId>,
+    pub(crate) session_id: SessionId,
+    /// What the host's message is made of, in place of the subject.
+    pub(crate) template: Option<String>,
+    /// What the remote has, as far as it could be asked.
+    pub(crate) on_remote: Vec<String>,
+}
+
+/// A checkpoint in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    /// `None`: there is nothing to commit, and no commit at all.
+    pub(crate) row: Option<CheckpointRow>,
+    pub(crate) outcome: CheckpointOutcome,
+    /// The snapshot that it is of.
+    pub(crate) snapshot: SnapshotId,
+}
+
+/// Captures the workspace for a checkpoint.
+pub(crate) fn capture(
+    op: &Operation,
+    parts: &Parts,
+    locked: &LockedWorkspace,
+    target: &Target,
+    wanted: &Wanted,
+) -> Result<SnapshotId, Error> {
+    let Wanted {
+        session_id, run_id, ..
+    } = wanted;
+    let label = Label::new(CHECKPOINT);
+    let opened = &target.opened;
+    let options = opened.snapshot_options(parts, label, session_id, run_id.as_ref());
+    let whose = Whose {
+        session_id,
+        run_id: run_id.as_ref(),
+        fence: None,
+    };
+    let snapshot = capture::capture(op, parts, locked, &*target.backend, &options, whose)?;
+    Ok(snapshot.id)
+}
+
+/// Makes a checkpoint of a snapshot in the store, and puts it on record.
+pub(crate) fn make(
+    op: &Operation,
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    target: &Target,
+    task: &WorkTaskRow,
+    (wanted, snapshot): (&Wanted, &SnapshotId),
+) -> Result<Made, Error> {
+    let known = parts
+        .reader
+        .read_blocking(|store| store.checkpoints(&task.id))?;
+    let repository = locked.id().to_owned();
+    let base = base_of_next(&known, &repository);
+    let checkpoints = target.checkpoints();
+    let name = task.full_name();
+    // One that is kept and has no row was made by who died before it was written.
+    let kept = checkpoints
+        .kept_checkpoints(op, locked, &name)
+        .map_err(|e| Error::new(e.kind(), e))?;
+    let of_rows = known.iter().filter(|row| row.repository == repository);
+    let numbers = of_rows
+        .map(|row| row.seq)
+        .chain(kept.iter().map(|kept| kept.number));
+    let number = numbers.max().unwrap_or(0) + 1;
+    let at = parts.now();
+    let mut request = CheckpointRequest::new(&name, number, message(&name, wanted)?, at)
+        .on_remote(wanted.on_remote.clone());
+    request.sent = base.map(|row| row.commit.clone());
+    request.borrow = parts.settings.borrow;
+    let outcome = checkpoints
+        .make_checkpoint(op, locked, snapshot, &request)
+        .map_err(|e| Error::new(e.kind(), e))?;
+    let Some(made) = &outcome.checkpoint else {
+        return Ok(Made {
+            row: None,
+            outcome,
+            snapshot: snapshot.clone(),
+        });
+    };
+    if let Some(base) = base.filter(|base| base.commit == made.commit) {
+        // It is that one, which has a number.
+        let base = base.clone();
+        let forgotten = checkpoints.forget_checkpoints(op, locked, &name, &[number]);
+        if let Err(e) = forgotten {
+            tracing::warn!(error = %e, "a second name of a checkpoint stays");
+        }
+        return Ok(Made {
+            row: Some(base),
+            outcome,
+            snapshot: snapshot.clone(),
+        });
+    }
+    let row = row(task, wanted, &repository, (number, &made.commit), at);
+    let put = BranchChange::PutCheckpoint {
+        from: None,
+        row: row.clone(),
+    };
+    let telling = Telling {
+        parts,
+        task,
+        wanted,
+    };
+    let told = telling.committed(&row, &outcome);
+    capture::keep(parts, vec![Change::Branch(Box::new(put)), told])?;
+    Ok(Made {
+        row: Some(row),
+        outcome,
+        snapshot: snapshot.clone(),
+    })
+}
+
+/// The label of the captures that checkpoints are made of.
+const CHECKPOINT: &str = "checkpoint";
+
+fn row(
+    task: &WorkTaskRow,
+    wanted: &Wanted,
+    repository: &str,
+    (seq, commit): (u64, &str),
+    at: Timestamp,
+) -> CheckpointRow {
+    CheckpointRow {
+        task_id: task.id.clone(),
+        repository: repository.to_owned(),
+        seq,
+        kind: wanted.kind,
+        made_by: wanted.run_id.clone(),
+        commit: commit.to_owned(),
+        status: CheckpointStatus::Made,
+        remote: None,
+        branch: None,
+        advanced_to: None,
+        failure: None,
+        error: None,
+        created_at: at,
+        updated_at: at,
+    }
+}
+
+fn message(task: &str, wanted: &Wanted) -> Result<String, Error> {
+    let kind = match wanted.kind {
+        CheckpointKind::Wip => Kind::Wip,
+        CheckpointKind::Periodic => Kind::Periodic,
+        CheckpointKind::Blocked => Kind::Blocked,
+    };
+    // A value that is missing is `unknown`.
+    let run_id = wanted.run_id.as_ref().map_or("", RunId::as_str);
+    let mut message = CheckpointMessage::new(kind, run_id).task(task.to_owned());
+    message.template.clone_from(&wanted.template);
+    message.whole().map_err(Error::from)
+}

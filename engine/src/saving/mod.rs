@@ -1,0 +1,15 @@
+//! Work that leaves the machine, carried out: a task's work becomes a commit in the private store,
+//! is looked through for secrets, sent to the task's branch, and proven to be there.
+//!
+//! It uses `branches`, which decides, and the folders below that. Nothing in the user's repository
+//! or workspace changes here. What speaks with a remote blocks, and has no lock of a workspace.
+
+pub(crate) mod credentials;
+mod lock;
+pub(crate) mod making;
+pub(crate) mod options;
+pub(crate) mod recorded;
+pub(crate) mod save;
+mod sending;
+mod target;
+mod told;

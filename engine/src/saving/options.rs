@@ -1,0 +1,119 @@
+//! What a host says of a task whose work goes to a branch.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stillframe_remote::branch_name::{BranchName, Namespace, TaskId};
+use stillframe_remote::git_process::DEFAULT_LIMIT;
+
+use crate::error::Error;
+use crate::saving::credentials::{BoxCredentials, CredentialProvider};
+
+/// A task, and where its work goes: to a branch of a remote that is the task's alone.
+///
+/// ```no_run
+/// # use stillframe::tasks::WorkBranchOptions;
+/// # use stillframe::WorkspaceOptions;
+/// # async fn save(session: stillframe::SessionManager) -> Result<(), stillframe::Error> {
+/// let branch = WorkBranchOptions::of("42").remote("origin".to_owned());
+/// let saved = session
+///     .checkpoint(&WorkspaceOptions::at("/src/app"), &branch)
+///     .await?;
+/// match &saved.failure {
+///     None => println!("{} has {:?}", saved.branch, saved.commit),
+///     Some(kind) => println!("kept as {:?}, not sent: {kind}", saved.kept_as),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct WorkBranchOptions {
+    /// What the host calls the task: one component of a branch's name, as git allows it.
+    pub task: String,
+    /// `PLATFORM/PROJECT`, where several projects share the remote: each is made a slug. A remote
+    /// has tasks with a namespace or without, never both. Default: none.
+    pub namespace: Option<String>,
+    /// Where the branch is: the name of a remote of the repository, or an address (`https`, `ssh`,
+    /// `git`, `file`, or a path, a relative one from the current directory). Default: the
+    /// repository's remote `origin`; where it has none, work is kept in the store alone.
+    pub remote: Option<String>,
+    /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}` and
+    /// `{task}` stand for these. Trailers that name them follow in any case.
+    pub message: Option<String>,
+    /// Who asks the remote. Default: what its address says, or else nobody; over ssh the user's
+    /// agent and keys in any case.
+    pub(crate) credentials: Option<BoxCredentials>,
+    /// How long one call of git may take. Default: 120 seconds.
+    pub call_timeout: Duration,
+}
+
+/// The names of a task, read and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    pub(crate) task: TaskId,
+    pub(crate) namespace: Option<Namespace>,
+    pub(crate) branch: BranchName,
+}
+
+impl WorkBranchOptions {
+    /// The task of this id, with every option at its default.
+    pub fn of(task: impl Into<String>) -> Self {
+        Self {
+            task: task.into(),
+            namespace: None,
+            remote: None,
+            message: None,
+            credentials: None,
+            call_timeout: DEFAULT_LIMIT,
+        }
+    }
+
+    stillframe_model::setters! {
+        namespace: String,
+        remote: String,
+        message: String,
+        call_timeout: Duration,
+    }
+
+    /// Sets who asks the remote.
+    pub fn credentials(mut self, provider: impl CredentialProvider) -> Self {
+        self.credentials = Some(Arc::new(provider));
+        self
+    }
+
+    /// The name of the task's branch, without `refs/heads/`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOptions`: git would refuse the name, a part of it is empty as a slug, or it has more
+    /// than 200 bytes.
+    pub fn branch_name(&self) -> Result<String, Error> {
+        Ok(self.names()?.branch.as_str().to_owned())
+    }
+
+    pub(crate) fn names(&self) -> Result<Names, Error> {
+        let refused = |e: stillframe_remote::branch_name::BranchNameError| Error::new(e.kind(), e);
+        let task = TaskId::new(&self.task).map_err(refused)?;
+        let namespace = self.namespace.as_deref().map(Namespace::parse);
+        let namespace = namespace.transpose().map_err(refused)?;
+        let branch = BranchName::of_task(&task, namespace.as_ref()).map_err(refused)?;
+        Ok(Names {
+            task,
+            namespace,
+            branch,
+        })
+    }
+}
+
+impl fmt::Debug for WorkBranchOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkBranchOptions")
+            .field("task", &self.task)
+            .field("namespace", &self.namespace)
+            .field("has_credentials", &self.credentials.is_some())
+            .field("call_timeout", &self.call_timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,112 @@
+//! Documents of tasks and of what was saved, made of their rows.
+
+use stillframe_remote::failure_kind::FailureKind;
+
+use crate::records::checkpoint::CheckpointRow;
+use crate::records::saved_work::{
+    CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord,
+};
+use crate::records::work_task::WorkTaskRow;
+use crate::saving::making::Made;
+use crate::saving::save::Fate;
+use crate::saving::target::{OF_WORKSPACE, Target};
+
+/// What became of a task's work.
+pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fate) -> SavedWork {
+    let commit = made
+        .row
+        .as_ref()
+        .map(|row: &CheckpointRow| row.commit.clone());
+    let (state, side_branch, advanced_to, not_sent) = match fate {
+        Fate::Kept if commit.is_none() => (SavedState::NoChanges, None, None, None),
+        Fate::Kept => (SavedState::RecordedOnly, None, None, None),
+        Fate::Sent(sent) => {
+            let state = match sent.was_there {
+                true => SavedState::NoChanges,
+                false => SavedState::Pushed,
+            };
+            (state, None, sent.advanced_to, None)
+        }
+        Fate::Beside(not_sent, sent) => {
+            let side = Some(sent.branch.as_str().to_owned());
+            (
+                SavedState::PushedBeside,
+                side,
+                sent.advanced_to,
+                Some(not_sent),
+            )
+        }
+        Fate::NotSent(not_sent) => (SavedState::NotSaved, None, None, Some(not_sent)),
+    };
+    let findings = not_sent.map(|not_sent| &not_sent.findings[..]);
+    let findings = findings.unwrap_or_default().iter();
+    SavedWork {
+        task: task.task.clone(),
+        namespace: task.namespace.clone(),
+        branch: task.branch.clone(),
+        remote: target.address.as_ref().map(|of| of.address.to_string()),
+        state,
+        commit,
+        is_new: made.outcome.is_new,
+        snapshot: made.snapshot.clone(),
+        side_branch,
+        advanced_to: advanced_to.map(|id| id.to_string()),
+        failure: not_sent.map(|not_sent| failure(not_sent.kind)),
+        error: not_sent.map(|not_sent| not_sent.why.clone()),
+        kept_as: made
+            .outcome
+            .checkpoint
+            .as_ref()
+            .map(|kept| kept.reference.clone()),
+        secrets: findings
+            .map(|found| FoundSecret {
+                rule: found.rule.clone(),
+                path: found.path.clone(),
+                line: found.line,
+                commit: found.commit.clone(),
+                fingerprint: found.fingerprint.clone(),
+            })
+            .collect(),
+        unconverted_paths: made.outcome.unconverted_paths.clone(),
+        left_out: made.outcome.left_out.clone(),
+        submodules: made.outcome.submodules.clone(),
+    }
+}
+
+/// What a host is told of a task. `checkpoints`: all of it.
+pub(crate) fn task(row: WorkTaskRow, checkpoints: &[CheckpointRow]) -> WorkTaskRecord {
+    let remote = Some(row.remote).filter(|remote| !remote.starts_with(OF_WORKSPACE));
+    WorkTaskRecord {
+        task: row.task,
+        namespace: row.namespace,
+        branch: row.branch,
+        remote,
+        failures_in_a_row: row.failures_in_a_row,
+        flagged: row.is_flagged,
+        error: row.error,
+        last_checkpoint: checkpoints.last().map(checkpoint),
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+    }
+}
+
+/// What a host is told of a checkpoint.
+pub(crate) fn checkpoint(row: &CheckpointRow) -> CheckpointRecord {
+    CheckpointRecord {
+        number: row.seq,
+        workspace_id: row.repository.clone(),
+        kind: row.kind.as_str().to_owned(),
+        run_id: row.made_by.clone(),
+        commit: row.commit.clone(),
+        status: row.status.as_str().to_owned(),
+        branch: row.branch.clone(),
+        advanced_to: row.advanced_to.clone(),
+        failure: row.failure.map(|kind| kind.as_str().to_owned()),
+        error: row.error.clone(),
+        created_at: row.created_at,
+    }
+}
+
+fn failure(kind: FailureKind) -> String {
+    kind.as_str().to_owned()
+}

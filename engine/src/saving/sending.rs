@@ -1,0 +1,277 @@
+//! From a commit in the store to the branch of a remote: what is on it is looked at, the commit is
+//! sent, and the branch is proven to have it. Everything blocks.
+
+use std::collections::BTreeSet;
+
+use stillframe_backends::{
+    AllowedSecret, CheckpointError, ErrorKind, Operation, Reaches, SecretFinding, SecretSearch,
+};
+use stillframe_remote::ObjectId;
+use stillframe_remote::advertised::Advertised;
+use stillframe_remote::branch_name::BranchName;
+use stillframe_remote::failure_kind::FailureKind;
+use stillframe_remote::proof::Proof;
+use stillframe_remote::push::{Ancestry, Push};
+use stillframe_remote::remote::Remote;
+use stillframe_secrets::SecretRules;
+
+use crate::error::chain;
+use crate::saving::target::Target;
+
+/// How often a branch is looked at again that somebody moves meanwhile.
+const LOOKS: usize = 3;
+
+/// Sends from the store of a workspace.
+pub(crate) struct Sender<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) remote: Remote<'a>,
+    pub(crate) op: &'a Operation,
+}
+
+/// What must not leave the machine.
+pub(crate) struct Gate {
+    pub(crate) rules: SecretRules,
+    pub(crate) allowed: BTreeSet<AllowedSecret>,
+}
+
+/// Where a commit is proven to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) branch: BranchName,
+    /// Where the branch is, if it has gone on from the commit.
+    pub(crate) advanced_to: Option<ObjectId>,
+    /// Whether it was there before anything was sent.
+    pub(crate) was_there: bool,
+}
+
+/// Why a commit is not proven to be on the branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotSent {
+    pub(crate) kind: FailureKind,
+    /// One line.
+    pub(crate) why: String,
+    /// What was found that must not leave the machine.
+    pub(crate) findings: Vec<SecretFinding>,
+    /// Whether the remote said that it took the commit.
+    pub(crate) was_taken: bool,
+}
+
+impl NotSent {
+    pub(crate) fn new(kind: FailureKind, why: impl Into<String>) -> Self {
+        Self {
+            kind,
+            why: why.into(),
+            findings: Vec::new(),
+            was_taken: false,
+        }
+    }
+
+    fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::new(kind, chain(error))
+    }
+
+    fn local(error: &CheckpointError) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::Cancelled | ErrorKind::Timeout => FailureKind::NetworkBlip,
+            _ => FailureKind::LocalGit,
+        };
+        Self::of(kind, error)
+    }
+}
+
+/// What is to be done about a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It has the commit: the tip is it, or goes on from it.
+    There,
+    Create,
+    Advance,
+    /// It has another history, which stays.
+    Diverged,
+}
+
+/// Decides, by how the branch's tip and the commit lie to each other.
+///
+/// What cannot be told is no divergence and no ancestor: `None`.
+fn step(has_tip: bool, tip_reaches: Reaches, reaches_tip: Reaches) -> Option<Step> {
+    match (has_tip, tip_reaches, reaches_tip) {
+        (false, _, _) => Some(Step::Create),
+        (true, Reaches::Yes, _) => Some(Step::There),
+        (true, _, Reaches::Yes) => Some(Step::Advance),
+        (true, Reaches::No, Reaches::No) => Some(Step::Diverged),
+        (true, _, _) => None,
+    }
+}
+
+impl Sender<'_> {
+    /// Sends `commit` to `branch`, which may only grow by it, and proves that it is there. `seen`:
+    /// what the remote has said a moment ago.
+    ///
+    /// On `Err` with the kind `RemoteDivergent` the branch has a history of its own, and stays.
+    pub(crate) fn send(
+        &self,
+        commit: ObjectId,
+        branch: &BranchName,
+        seen: &Advertised,
+        gate: &Gate,
+    ) -> Result<Sent, NotSent> {
+        let mut tip = seen.branch(branch);
+        for _ in 0..LOOKS {
+            let (tip_reaches, reaches_tip) = match tip {
+                Some(tip) => self.relation(tip, commit)?,
+                None => (Reaches::No, Reaches::No),
+            };
+            let Some(step) = step(tip.is_some(), tip_reaches, reaches_tip) else {
+                let why = format!(
+                    "how {commit} and {branch} of {} lie to each other cannot be told",
+                    self.remote.address
+                );
+                return Err(NotSent::new(FailureKind::LocalGit, why));
+            };
+            let push = match (step, tip) {
+                (Step::There, tip) => {
+                    return Ok(Sent {
+                        branch: branch.clone(),
+                        advanced_to: tip.filter(|tip| *tip != commit),
+                        was_there: true,
+                    });
+                }
+                (Step::Diverged, _) => return Err(self.diverged(commit, branch)),
+                (Step::Advance, Some(tip)) => {
+                    Push::advance(branch.clone(), Ancestry::proven(tip, commit))
+                }
+                (Step::Create | Step::Advance, _) => Push::create(branch.clone(), commit),
+            };
+            self.look_through(commit, seen, gate)?;
+            match self.remote.push(&push, self.op) {
+                Ok(_) => return self.prove(commit, branch, tip),
+                // Somebody was there first: it is looked at again what the branch has now.
+                Err(e) if e.failure() == FailureKind::RemoteDivergent => {
+                    let refs = self.remote.branches(self.op);
+                    let refs = refs.map_err(|e| NotSent::of(e.failure(), &e))?;
+                    let found = refs.branch(branch);
+                    if found == tip {
+                        return Err(NotSent::of(e.failure(), &e));
+                    }
+                    tip = found;
+                }
+                Err(e) => return Err(NotSent::of(e.failure(), &e)),
+            }
+        }
+        Err(self.diverged(commit, branch))
+    }
+
+    /// Whether `tip`, which the branch is at, reaches `commit`, and the other way round. What is not
+    /// here is fetched.
+    fn relation(&self, tip: ObjectId, commit: ObjectId) -> Result<(Reaches, Reaches), NotSent> {
+        let relation = || {
+            let tip_reaches = self.reaches(tip, commit)?;
+            Ok((tip_reaches, self.reaches(commit, tip)?))
+        };
+        match relation()? {
+            (Reaches::Unknown, reaches) if reaches != Reaches::Yes => {
+                let fetched = self.remote.fetch(tip, &[commit], self.op);
+                fetched.map_err(|e| NotSent::of(e.failure(), &e))?;
+                relation()
+            }
+            known => Ok(known),
+        }
+    }
+
+    fn reaches(&self, commit: ObjectId, ancestor: ObjectId) -> Result<Reaches, NotSent> {
+        let (commit, ancestor) = (commit.to_string(), ancestor.to_string());
+        let workspace = &self.target.opened.workspace;
+        let checkpoints = self.target.checkpoints();
+        let reaches = checkpoints.reaches(self.op, workspace, &commit, &ancestor);
+        reaches.map_err(|e| NotSent::local(&e))
+    }
+
+    /// Searches what a push would reveal.
+    fn look_through(
+        &self,
+        commit: ObjectId,
+        seen: &Advertised,
+        gate: &Gate,
+    ) -> Result<(), NotSent> {
+        let on_remote = seen.ids().map(|id| id.to_string()).collect();
+        let search = SecretSearch::new(commit.to_string(), gate.rules.clone())
+            .on_remote(on_remote)
+            .allowed(gate.allowed.clone());
+        let workspace = &self.target.opened.workspace;
+        let checkpoints = self.target.checkpoints();
+        let revealed = checkpoints.revealed_secrets(self.op, workspace, &search);
+        let findings = revealed.map_err(|e| NotSent::local(&e))?.findings;
+        let Some(first) = findings.first() else {
+            return Ok(());
+        };
+        let place = match first.path.is_root() {
+            true => "its message".to_owned(),
+            false => format!("{} line {}", first.path, first.line),
+        };
+        let others = match findings.len() {
+            1 => String::new(),
+            n => format!(", and {} more", n - 1),
+        };
+        let why = format!("{} has a {} at {place}{others}", first.commit, first.rule);
+        Err(NotSent {
+            findings,
+            ..NotSent::new(FailureKind::SecretFound, why)
+        })
+    }
+
+    fn prove(
+        &self,
+        commit: ObjectId,
+        branch: &BranchName,
+        before: Option<ObjectId>,
+    ) -> Result<Sent, NotSent> {
+        let taken = |not_sent| NotSent {
+            was_taken: true,
+            ..not_sent
+        };
+        let proof = self.remote.prove(branch, commit, before, self.op);
+        let advanced_to = match proof.map_err(|e| taken(NotSent::of(e.failure(), &e)))? {
+            Proof::Exact => None,
+            Proof::MovedTo(tip) => match self.relation(tip, commit).map_err(taken)? {
+                (Reaches::Yes, _) => Some(tip),
+                _ => return Err(self.diverged(commit, branch)),
+            },
+        };
+        Ok(Sent {
+            branch: branch.clone(),
+            advanced_to,
+            was_there: false,
+        })
+    }
+
+    fn diverged(&self, commit: ObjectId, branch: &BranchName) -> NotSent {
+        let why = format!(
+            "{branch} of {} has commits that {commit} does not go on from; it was left as it is",
+            self.remote.address
+        );
+        NotSent::new(FailureKind::RemoteDivergent, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_to_go_on_from_the_branch_is_sent_to_it() {
+        use Reaches::{No, Unknown, Yes};
+        for tip_reaches in [Yes, No, Unknown] {
+            for reaches_tip in [Yes, No, Unknown] {
+                let created = step(false, tip_reaches, reaches_tip);
+                assert_eq!(created, Some(Step::Create));
+                let expected = match (tip_reaches, reaches_tip) {
+                    (Yes, _) => Some(Step::There),
+                    (_, Yes) => Some(Step::Advance),
+                    (No, No) => Some(Step::Diverged),
+                    _ => None,
+                };
+                assert_eq!(step(true, tip_reaches, reaches_tip), expected);
+            }
+        }
+    }
+}
