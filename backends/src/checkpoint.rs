@@ -206,8 +206,9 @@ pub struct CheckpointOutcome {
     /// What the snapshot left out although HEAD has it, or for a reason that is no rule; relative to
     /// the workspace, sorted. HEAD's stays.
     pub left_out: Vec<Omission>,
-    /// Submodules that are checked out at another commit than the one that is committed, from the top
-    /// of the work tree, sorted. The snapshot has their files.
+    /// Submodules that are checked out at another commit than the one that is committed, and
+    /// repositories that are no submodules, of which nothing is committed; from the top of the work
+    /// tree, sorted. The snapshot has their files.
     pub submodules: Vec<RelPath>,
 }
 

@@ -15,7 +15,7 @@ use stillframe::events::EventType;
 use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
-pub(crate) use task::{CheckpointArgs, TaskCommand};
+pub(crate) use task::{BranchArgs, TaskCommand};
 
 use crate::logging::LogFormat;
 use crate::paint::ColorChoice;
@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// stderr says what changed. With --json its output goes to stderr, and stdout has one document
     /// with the outcome.
     #[command(after_help = RUN_HELP, override_usage = RUN_USAGE)]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 
     /// Take a snapshot.
     ///
@@ -627,6 +627,19 @@ pub(crate) struct RunArgs {
     /// Put everything back if the command fails, is cancelled or takes too long.
     #[arg(long)]
     pub(crate) rollback_on_failure: bool,
+
+    /// Save what the command did on the branch of this task, however it ends. It is not run where the
+    /// branch has work that HEAD does not go on from.
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with = "steps",
+        help_heading = "Tasks"
+    )]
+    pub(crate) task: Option<String>,
+
+    #[command(flatten, next_help_heading = "Tasks")]
+    pub(crate) branch: BranchArgs,
 
     /// Fail the run if it changes a path that matches, or lies below one: * and ? stay within a
     /// name, **/ is any directories; one without / is a name in any directory. Can be given again.

@@ -25,9 +25,9 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, CheckpointArgs, Command, ConfigCommand, DiffArgs, EventsArgs,
-    GcArgs, ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs,
-    SnapshotArgs, SnapshotVerb, TaskCommand, UndoArgs,
+    ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs,
+    ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, SnapshotArgs,
+    SnapshotVerb, TaskCommand, UndoArgs,
 };
 use crate::commands;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
@@ -280,7 +280,7 @@ impl Request {
             surroundings,
         };
         Ok(match command {
-            Command::Run(args) => run(args, json, &chooser)?,
+            Command::Run(args) => run(*args, json, &chooser)?,
             Command::Resume { run, wait, command } => Self::Resume(Box::new(ResumeRequest {
                 run,
                 wait,
@@ -787,6 +787,15 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
     if let Some(id) = id {
         options = options.run_id(id);
     }
+    match args.task {
+        Some(task) => options = options.work_branch(work_branch(task, args.branch)?),
+        None if args.branch.is_given() => {
+            return Err(Failure::usage(
+                "--namespace, --remote, --message and --token-env are of a task; add --task ID; nothing was run",
+            ));
+        }
+        None => {}
+    }
     let elsewhere = chooser.named.as_deref().map(elsewhere).unwrap_or_default();
     if let Some(wait) = args.wait {
         options = options.hot_wait(wait);
@@ -898,6 +907,19 @@ fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
     }
 }
 
+/// The branch of a task, of which there may be one.
+fn work_branch(task: String, args: BranchArgs) -> Result<WorkBranchOptions, Failure> {
+    let mut options = WorkBranchOptions::of(task);
+    options.namespace = args.namespace;
+    options.remote = args.remote;
+    options.message = args.message;
+    if let Some(name) = args.token_env {
+        options = options.credentials(commands::task::OfVariable(name));
+    }
+    commands::task::named(&options)?;
+    Ok(options)
+}
+
 fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     Ok(match command {
         TaskCommand::Name { id, namespace } => {
@@ -908,21 +930,7 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<Request, Failure>
         TaskCommand::List => Request::Tasks,
         TaskCommand::Show { id } => Request::ShowTask(id),
         TaskCommand::Checkpoint(args) => {
-            let CheckpointArgs {
-                id,
-                namespace,
-                remote,
-                message,
-                token_env,
-            } = args;
-            let mut options = WorkBranchOptions::of(id);
-            options.namespace = namespace;
-            options.remote = remote;
-            options.message = message;
-            if let Some(name) = token_env {
-                options = options.credentials(commands::task::OfVariable(name));
-            }
-            options.branch_name()?;
+            let options = work_branch(args.id, args.branch)?;
             Request::Checkpoint(chooser.configured()?.0, Box::new(options))
         }
         TaskCommand::AllowSecret {

@@ -114,8 +114,8 @@ pub use tokio_util::sync::CancellationToken;
 
 /// Work that leaves the machine: tasks, and the branches that have their work.
 pub mod tasks {
-    pub use crate::saving::credentials::CredentialProvider;
-    pub use crate::saving::options::WorkBranchOptions;
+    pub use crate::options::credentials::CredentialProvider;
+    pub use crate::options::work_branch::WorkBranchOptions;
     pub use stillframe_remote::credential::Credential;
     pub use stillframe_remote::secret::Secret;
 }

@@ -1,6 +1,9 @@
 //! The options of a run, a workspace, a comparison, a restore, an undo, clean-ups and of lists.
 //! The options of the engine are in `engine/options.rs`.
 
+pub(crate) mod credentials;
+pub(crate) mod work_branch;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
+use crate::options::work_branch::WorkBranchOptions;
 use crate::policy::limits::RunLimits;
 use crate::records::queue::Priority;
 use crate::records::run::RunStatus;
@@ -178,6 +182,16 @@ pub struct RunOptions {
     /// those that are given then count where they are stricter. Default: none but [those of the
     /// engine](crate::EngineOptions::limits), which bound a resumption in the same way.
     pub limits: RunLimits,
+    /// The task whose work the run does. When the work has ended, however it did, it is saved on the
+    /// task's branch as [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves it,
+    /// and then the run ends; the outcome says where the work is. That it could not be saved is no
+    /// failure of the run. It needs a workspace.
+    ///
+    /// The run is refused with `Conflict` before its work if the branch has commits that neither
+    /// HEAD nor the last checkpoint of this workspace goes on from, and with `Unavailable` if the
+    /// remote cannot be asked. It is not kept in the queue, and has to be given again where a run is
+    /// resumed. Default: none.
+    pub work_branch: Option<WorkBranchOptions>,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
     /// Whether the host chose no id, so this one is not started again.
@@ -198,6 +212,7 @@ impl RunOptions {
             metadata: serde_json::Value::Null,
             priority: Priority::Interactive,
             limits: RunLimits::default(),
+            work_branch: None,
             own_session: false,
             is_nameless: false,
         }
@@ -207,6 +222,7 @@ impl RunOptions {
         hot_wait: Duration,
         priority: Priority,
         limits: RunLimits,
+        work_branch: WorkBranchOptions,
         resumable: bool,
         metadata: serde_json::Value,
         run_id: RunId,

@@ -4,11 +4,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use stillframe_tests::servers::{HttpOptions, HttpServer};
 use stillframe_tests::shapes::{self, Backend};
-use stillframe_tests::{Output, TestWorkspace, git};
+use stillframe_tests::{Output, TestWorkspace, binary, git};
 
 const BRANCH: &str = "stillframe/task/42";
 
@@ -88,7 +89,7 @@ fn a_branch_is_named_by_the_task_and_its_project_or_refused() {
         &["1", "--namespace", "/p"],
         &["1", "--namespace", "p"],
     ] {
-        name(wrong).refused("InvalidOptions");
+        name(wrong).exits(2).error("InvalidOptions");
     }
     assert!(
         !ws.state().join("state.db").exists() || ws.json(["task", "list"]) == Value::Array(vec![])
@@ -160,7 +161,7 @@ fn a_commit_has_what_git_would_add_and_its_message_says_whose_it_is() {
     assert_eq!(of_remote(&["log", "-1", "--format=%P", made]), head);
     assert_eq!(
         of_remote(&["log", "-1", "--format=%B", made]),
-        "[checkpoint] stillframe run unknown\n\nRun-Id: unknown\nPipeline: unknown\nStep: unknown\n\
+        "[checkpoint] task 42\n\nRun-Id: unknown\nPipeline: unknown\nStep: unknown\n\
          Task: 42\nCheckpoint-Kind: periodic\n"
     );
     ws.git(["add", "--all"]);
@@ -526,4 +527,310 @@ fn of_two_machines_that_save_at_once_no_commit_is_lost() {
             git::call(&machines[0].home(), &remote, is_there).run().ok();
         }
     }
+}
+
+/// The outcome of a command of the task, which exits so.
+fn run(ws: &TestWorkspace, remote: &Path, code: i32, script: &str) -> Value {
+    let remote = remote.to_str().unwrap();
+    let args = [
+        "run", "--task", "42", "--remote", remote, "--", "sh", "-c", script,
+    ];
+    ws.try_json(args).exits(code).json()
+}
+
+#[test]
+fn however_a_run_of_a_task_ends_its_work_is_on_the_branch_before_the_run_has_ended() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let remote_text = remote.to_str().unwrap();
+    let ended = |outcome: &Value, state: &str, subject: &str| {
+        assert_eq!(outcome["status"], state, "{outcome}");
+        let saved = &outcome["workspace"]["saved"];
+        assert_eq!(saved["state"], "pushed", "{outcome}");
+        let made = commit(saved).to_owned();
+        assert_eq!(at(&ws, &remote, BRANCH).as_deref(), Some(&*made));
+        let log = ["log", "-1", "--format=%s", &made];
+        let said = git::text(&ws.home(), &remote, log);
+        let id = outcome["run_id"].as_str().unwrap();
+        assert_eq!(said, format!("[{subject}] stillframe run {id}"));
+        let shown = ws.show(id);
+        let types: Vec<&str> = shown["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["type"].as_str().unwrap())
+            .filter(|name| name.starts_with("persist") || name.starts_with("run_"))
+            .collect();
+        let last = format!("run_{state}");
+        let expected = [
+            "run_started",
+            "persist_started",
+            "persist_committed",
+            "persist_pushed",
+            &last,
+        ];
+        assert_eq!(types, expected);
+        assert_eq!(shown["workspace"]["saved"]["commit"], *made);
+    };
+    ended(
+        &run(&ws, &remote, 3, "echo x > failed; exit 3"),
+        "failed",
+        "wip",
+    );
+    ended(
+        &run(&ws, &remote, 0, "echo x > done"),
+        "completed",
+        "checkpoint",
+    );
+    let slow = [
+        "run",
+        "--task",
+        "42",
+        "--remote",
+        remote_text,
+        "--timeout",
+        "1s",
+        "--",
+    ];
+    let slow = slow
+        .into_iter()
+        .chain(["sh", "-c", "echo x > slow; sleep 30"]);
+    ended(&ws.try_json(slow).exits(124).json(), "timeout", "wip");
+    let back = [
+        "run",
+        "--task",
+        "42",
+        "--remote",
+        remote_text,
+        "--rollback-on-failure",
+        "--",
+    ];
+    let back = back
+        .into_iter()
+        .chain(["sh", "-c", "echo x > back; exit 4"]);
+    ended(&ws.try_json(back).exits(4).json(), "failed", "wip");
+    assert!(
+        !ws.exists("back"),
+        "it was rolled back, and is on the branch"
+    );
+    let tree = git::text(&ws.home(), &remote, ["ls-tree", "--name-only", BRANCH]);
+    assert_eq!(tree, "README\nback\ndone\nfailed\nslow");
+    // One that changes nothing has nothing to save, and that is proven.
+    let none = run(&ws, &remote, 0, "rm failed; echo x > failed");
+    assert_eq!(
+        none["workspace"]["saved"]["state"], "pushed",
+        "what was rolled back is gone"
+    );
+    let none = run(&ws, &remote, 0, "true");
+    assert_eq!(none["workspace"]["saved"]["state"], "no_changes");
+}
+
+#[test]
+fn a_run_begins_only_where_it_goes_on_from_the_branch_and_a_failure_to_save_is_not_its_own() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let other = ws.git(["commit-tree", "-m", "theirs", "HEAD^{tree}"]);
+    let push = format!("{other}:refs/heads/{BRANCH}");
+    ws.git(["push", "-q", remote.to_str().unwrap(), &push]);
+    let call = |remote: &str| {
+        let args = [
+            "run", "--task", "42", "--remote", remote, "--", "touch", "ran",
+        ];
+        ws.try_json(args).exits(125)
+    };
+    let message = call(remote.to_str().unwrap()).error("Conflict");
+    assert!(message.contains(&other), "{message}");
+    call("/nowhere").error("Unavailable");
+    assert!(!ws.exists("ran"));
+    ws.git([
+        "merge",
+        "-q",
+        "--allow-unrelated-histories",
+        "-m",
+        "both",
+        &other,
+    ]);
+    hook(&remote, "update", "exit 1");
+    let refused = run(&ws, &remote, 0, "touch ran");
+    assert_eq!(refused["status"], "completed");
+    assert_eq!(
+        refused["workspace"]["saved"]["failure"],
+        "RemotePolicyRejected"
+    );
+    assert_eq!(at(&ws, &remote, BRANCH), Some(other));
+    let plain = TestWorkspace::plain();
+    let nowhere = ["run", "--task", "42", "--", "touch", "ran"];
+    let kept = plain.try_json(nowhere).ok().json();
+    assert_eq!(kept["workspace"]["saved"]["failure"], "Unknown");
+    for wrong in [
+        &["run", "--remote", "x", "--", "true"][..],
+        &["run", "--task", "a/b", "--", "true"],
+    ] {
+        plain.try_json(wrong).exits(2);
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_next() {
+    const ROUNDS: u64 = 30;
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let path = remote.to_str().unwrap();
+    for round in 0..ROUNDS {
+        let script = format!("echo {round} > f{round}; exit 1");
+        let args = [
+            "--json", "run", "--task", "42", "--remote", path, "--", "sh", "-c", &script,
+        ];
+        let mut running = ws.call(args).start();
+        // From before the work to after the end, in steps that are others each time.
+        let shift = u64::from(std::process::id()) % 12;
+        let after = round * 12 + shift;
+        thread::sleep(Duration::from_millis(after));
+        running.kill();
+        drop(running.wait());
+        // Whoever comes next settles it.
+        ws.json(["snapshot"]);
+        for run in ws.json(["runs"]).as_array().unwrap() {
+            let status = run["status"].as_str().unwrap();
+            assert!(
+                ["failed", "completed"].contains(&status),
+                "round {round}: {run}"
+            );
+        }
+        let tasks = ws.json(["task", "list"]);
+        if tasks.as_array().unwrap().is_empty() {
+            continue;
+        }
+        let shown = ws.json(["task", "show", "42"]);
+        let mut commits = Vec::new();
+        for checkpoint in shown["checkpoints"].as_array().unwrap() {
+            let made = commit(checkpoint);
+            assert!(!commits.contains(&made), "round {round}: {shown}");
+            commits.push(made);
+            if checkpoint["status"] == "proven" {
+                let tip = at(&ws, &remote, checkpoint["branch"].as_str().unwrap()).unwrap();
+                let is_there = ["merge-base", "--is-ancestor", made, &tip];
+                git::call(&ws.home(), &remote, is_there).run().ok();
+            }
+        }
+        let branches = git::text(&ws.home(), &remote, ["for-each-ref", "--format=%(refname)"]);
+        assert!(branches.lines().count() <= 1, "round {round}: {branches}");
+    }
+    let last = saved(&ws, &remote);
+    let made = commit(&last);
+    let tree = git::text(&ws.home(), &remote, ["ls-tree", "--name-only", made]);
+    for round in 0..ROUNDS {
+        let name = format!("f{round}");
+        assert_eq!(
+            tree.lines().any(|line| line == name),
+            ws.exists(&name),
+            "{name}"
+        );
+    }
+    git::call(&ws.home(), &remote, ["fsck", "--strict", "--no-dangling"])
+        .run()
+        .ok();
+}
+
+#[test]
+fn what_was_never_sent_does_not_block_what_comes_after_a_secret_in_it() {
+    let ws = TestWorkspace::repository();
+    let later = ws.base().join("remote.git");
+    ws.write("key", format!("{SECRET}\n"));
+    // Nobody could look what the remote has, so nothing was searched.
+    let away = save(&ws, &later).exits(1).json();
+    assert_eq!(away["state"], "not_saved");
+    let again = save(&ws, &later).exits(1).json();
+    assert_eq!(again["commit"], away["commit"]);
+    let stores: Vec<PathBuf> = walkdir::WalkDir::new(ws.state())
+        .into_iter()
+        .map(Result::unwrap)
+        .filter(|entry| entry.file_name() == "git" && entry.path().join("HEAD").exists())
+        .map(walkdir::DirEntry::into_path)
+        .collect();
+    let kept = again["kept_as"].as_str().unwrap();
+    let names = git::text(&ws.home(), &stores[0], ["rev-parse", kept]);
+    assert_eq!(names, commit(&away), "the ref that is named is there");
+    ws.remove("key");
+    ws.write("other", "x\n");
+    let remote = remote(&ws);
+    let refused = save(&ws, &remote).exits(1).json();
+    assert_eq!(
+        refused["failure"], "SecretFound",
+        "it goes on from what was not sent"
+    );
+    let sent = saved(&ws, &remote);
+    assert_eq!(sent["state"], "pushed");
+    let history = git::text(&ws.home(), &remote, ["log", "-p", "--all"]);
+    assert!(!history.contains(SECRET), "{history}");
+}
+
+#[test]
+fn one_place_has_one_name_and_work_goes_on_where_the_branch_has_moved_house() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let link = ws.base().join("link.git");
+    std::os::unix::fs::symlink(&remote, &link).unwrap();
+    let spelled = [
+        remote.display().to_string(),
+        "../remote.git".to_owned(),
+        link.display().to_string(),
+        format!("{}/../remote.git", ws.root().display()),
+    ];
+    for (round, name) in spelled.iter().enumerate() {
+        ws.write("file", format!("{round}\n"));
+        let args = ["task", "checkpoint", "42", "--remote", name];
+        assert_eq!(ws.json(args)["state"], "pushed", "{name}");
+    }
+    assert_eq!(ws.json(["task", "list"]).as_array().unwrap().len(), 1);
+    // A copy of it elsewhere has the branch, and our commits on it are ours.
+    let copy = ws.base().join("copy.git");
+    let args = ["clone", "-q", "--bare", "remote.git", "copy.git"];
+    git::text(&ws.home(), ws.base(), args);
+    ws.write("file", "moved\n");
+    let moved = saved(&ws, &copy);
+    assert_eq!(moved["state"], "pushed", "{moved}");
+    assert_eq!(at(&ws, &copy, BRANCH).as_deref(), Some(commit(&moved)));
+    assert_eq!(
+        ws.json(["task", "show", "42"])["remote"],
+        copy.to_str().unwrap()
+    );
+    // What a repository's configuration calls by an address is not what was typed.
+    let key = format!("remote.{}.url", remote.display());
+    ws.git(["config", &key, copy.to_str().unwrap()]);
+    ws.write("file", "typed\n");
+    let typed = saved(&ws, &remote);
+    assert_eq!(typed["remote"], remote.to_str().unwrap());
+}
+
+#[test]
+fn a_repository_in_the_workspace_is_named_and_a_command_that_is_printed_does_nothing_else() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    ws.write("nest/file", "x\n");
+    ws.git(["init", "-q", "nest"]);
+    let document = saved(&ws, &remote);
+    assert_eq!(document["submodules"], serde_json::json!(["nest"]));
+    ws.write("d/$(touch owned) 'x'", format!("{SECRET}\n"));
+    let said = ws.stillframe([
+        "task",
+        "checkpoint",
+        "42",
+        "--remote",
+        remote.to_str().unwrap(),
+    ]);
+    let said = said.exits(1).stderr_text();
+    let line = said
+        .lines()
+        .find_map(|line| line.split_once("stillframe task allow-secret "));
+    let (_, words) = line.unwrap();
+    let program = binary::stillframe();
+    let script = format!("{} task allow-secret {words}", program.display());
+    let shell = stillframe_tests::Call::new("/bin/sh", ws.root()).args(["-c", &script]);
+    let shell = shell
+        .env("HOME", ws.home())
+        .env("STILLFRAME_HOME", ws.state());
+    shell.run().ok();
+    assert!(!ws.exists("owned"));
+    assert_eq!(saved(&ws, &remote)["state"], "pushed");
 }

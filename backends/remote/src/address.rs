@@ -162,6 +162,12 @@ impl Address {
         }
     }
 
+    /// The directory, if it is one of this machine that was given by its path.
+    pub fn directory(&self) -> Option<&Path> {
+        let path = Path::new(&self.text);
+        (self.protocol == Protocol::File && path.is_absolute()).then_some(path)
+    }
+
     fn path(path: PathBuf) -> ParsedAddress {
         ParsedAddress {
             address: Self {

@@ -66,17 +66,37 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
 pub(crate) struct CheckpointArgs {
     /// The task.
     pub(crate) id: String,
-    /// The project that it is of, where several share a remote.
+    #[command(flatten)]
+    pub(crate) branch: BranchArgs,
+}
+
+/// Where the work of a task goes.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct BranchArgs {
+    /// The project that the task is of, where several share a remote.
     #[arg(long, value_name = "PLATFORM/PROJECT")]
     pub(crate) namespace: Option<String>,
     /// Where the branch is: a remote of the repository, an address, or a path. Default: origin; if
     /// there is none, the work is kept in the store.
     #[arg(long, value_name = "NAME|URL")]
     pub(crate) remote: Option<String>,
-    /// The message of the commit; {task} is the task.
+    /// The message of the commits; {task} is the task, {runId} the run.
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) message: Option<String>,
     /// The variable of the environment with a token for the remote.
     #[arg(long, value_name = "VAR")]
     pub(crate) token_env: Option<String>,
+}
+
+impl BranchArgs {
+    /// Whether anything of it is given.
+    pub(crate) fn is_given(&self) -> bool {
+        let all = [
+            &self.namespace,
+            &self.remote,
+            &self.message,
+            &self.token_env,
+        ];
+        all.into_iter().any(Option::is_some)
+    }
 }

@@ -79,7 +79,7 @@ impl Tools {
 pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, Failure> {
     let request = above::settle(tools, request).await;
     let grown = retention::adds_to(&request);
-    let reply = answer(tools, request).await?;
+    let reply = Box::pin(answer(tools, request)).await?;
     let told = match (grown, &tools.retention) {
         (Some(workspace), Some((options, log))) => {
             let of_snapshots = retention::apply(tools, &workspace, options.clone()).await;

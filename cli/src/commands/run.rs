@@ -24,7 +24,7 @@ use stillframe::{
 
 use super::head_moved::head_moved;
 use super::way_back::{self, Foreseen, WayBack};
-use super::{Tools, above, restore, snapshot};
+use super::{Tools, above, restore, snapshot, task};
 use crate::failure::{self, Failure};
 use crate::output::{self, Console, Reply};
 use crate::progress::ProgressLine;
@@ -213,6 +213,12 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
             let way_back = ended.way_back(workspace, &carried.elsewhere);
             reply.warnings.extend(way_back);
         }
+    }
+    let saved = document.workspace.as_ref();
+    if let Some(saved) = saved.and_then(|workspace| workspace.saved.as_ref()) {
+        reply.notes.push(task::told(saved).trim_end().to_owned());
+        reply.notes.extend(task::ways(saved));
+        reply.warnings.extend(task::doubts(saved));
     }
     reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))

@@ -1,10 +1,10 @@
 //! `task`: work that leaves the machine.
 
 use serde::Serialize;
-use stillframe::backends::AllowedSecret;
+use stillframe::WorkspaceOptions;
+use stillframe::backends::{AllowedSecret, shell_word};
 use stillframe::records::{CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord};
 use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
-use stillframe::{ErrorKind, WorkspaceOptions};
 
 use super::Tools;
 use crate::failure::Failure;
@@ -12,6 +12,9 @@ use crate::output::{Reply, count, printable};
 
 /// The digits of a commit that people read.
 const SHORT: usize = 7;
+
+/// The digits of a fingerprint.
+const FINGERPRINT_CHARS: usize = 64;
 
 /// The branch of a task.
 #[derive(Serialize)]
@@ -59,9 +62,15 @@ impl CredentialProvider for OfVariable {
     }
 }
 
+/// The branch of a task; that there can be none is a mistake of who typed it.
+pub(crate) fn named(options: &WorkBranchOptions) -> Result<String, Failure> {
+    let named = options.branch_name();
+    named.map_err(|e| Failure::usage(e.to_string()))
+}
+
 /// Prints the name of a task's branch.
 pub(super) fn name(tools: &Tools, options: &WorkBranchOptions) -> Result<Reply, Failure> {
-    let branch = options.branch_name()?;
+    let branch = named(options)?;
     let document = Named {
         task: &options.task,
         branch: &branch,
@@ -146,7 +155,13 @@ pub(crate) fn finding(
         b"." => Ok(stillframe::backends::RelPath::root()),
         typed => stillframe::backends::RelPath::new(typed),
     };
-    let path = path.map_err(|e| Failure::new(ErrorKind::InvalidOptions, e.to_string()))?;
+    let path = path.map_err(|e| Failure::usage(e.to_string()))?;
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if fingerprint.len() != FINGERPRINT_CHARS || !fingerprint.bytes().all(is_digit) {
+        return Err(Failure::usage(format!(
+            "a fingerprint has {FINGERPRINT_CHARS} hexadecimal digits, as \"task checkpoint\" prints them; nothing was allowed"
+        )));
+    }
     Ok(AllowedSecret::new(rule, path, fingerprint))
 }
 
@@ -155,11 +170,17 @@ fn short(commit: &str) -> &str {
 }
 
 /// Where the work is, in one line.
-fn told(saved: &SavedWork) -> String {
+pub(super) fn told(saved: &SavedWork) -> String {
     let branch = printable(&saved.branch);
     let remote = saved.remote.as_deref().map(printable).unwrap_or_default();
     let Some(commit) = saved.commit.as_deref().map(short) else {
-        return "there is nothing to save: no commit, and no file\n".to_owned();
+        return match &saved.failure {
+            None => "there is nothing to save: no commit, and no file\n".to_owned(),
+            Some(_) => format!(
+                "the work is on no branch, and no commit was made; {} has it\n",
+                saved.snapshot
+            ),
+        };
     };
     let kept = saved.kept_as.as_deref().unwrap_or("its store");
     match saved.state {
@@ -185,30 +206,45 @@ fn told(saved: &SavedWork) -> String {
     }
 }
 
-/// What the commit does not have of the workspace.
-fn doubts(saved: &SavedWork) -> Vec<String> {
+/// Why the work is not on its branch, and what the commit does not have of the workspace.
+pub(super) fn doubts(saved: &SavedWork) -> Vec<String> {
     let as_head = saved.unconverted_paths.iter();
     let as_head = as_head.map(|path| {
         format!("{path} is in the commit as HEAD has it: a filter applies to it, and none is run")
     });
     let left_out = saved.left_out.iter().map(|omission| {
         format!(
-            "{} is in the commit as HEAD has it: it was not captured ({})",
+            "{} is in the commit only as HEAD has it, if it has: it was not captured ({})",
             omission.path, omission.reason
         )
     });
     let submodules = saved.submodules.iter();
     let submodules = submodules
-        .map(|path| format!("{path} is a submodule at another commit, which is not sent"));
-    as_head.chain(left_out).chain(submodules).collect()
+        .map(|path| format!("{path} is a repository of its own: what it has is not in the commit"));
+    let why = saved.error.iter().map(|why| printable(why));
+    why.chain(as_head)
+        .chain(left_out)
+        .chain(submodules)
+        .collect()
 }
 
 /// What can be done about secret values that were found.
-fn ways(saved: &SavedWork) -> Vec<String> {
+pub(super) fn ways(saved: &SavedWork) -> Vec<String> {
     let way = |found: &FoundSecret| {
+        let place = match (found.path.is_root(), found.line) {
+            (true, line) => format!("line {line} of the commit {}", short(&found.commit)),
+            (false, 0) => format!("the name {}", found.path),
+            (false, line) => format!("{} line {line}", found.path),
+        };
+        let path = match found.path.is_root() {
+            true => b".",
+            false => found.path.as_bytes(),
+        };
         format!(
-            "if {} line {} is no secret: stillframe task allow-secret {} {} {}",
-            found.path, found.line, found.rule, found.path, found.fingerprint
+            "if {place} has no secret: stillframe task allow-secret {} {} {}",
+            found.rule,
+            shell_word(path),
+            found.fingerprint
         )
     };
     saved.secrets.iter().map(way).collect()

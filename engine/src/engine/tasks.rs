@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::options::WorkspaceOptions;
 use crate::records::allowed_finding::AllowedFinding;
 use crate::records::saved_work::{CheckpointRecord, WorkTaskRecord};
-use crate::records::work_task::WorkTaskRow;
 use crate::saving::recorded;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
@@ -27,11 +26,12 @@ impl Engine {
     }
 
     /// A task with all of its checkpoints, by what its host calls it, with its namespace if it has
-    /// one: `42`, or `platform/project/42`.
+    /// one: `42`, or `platform/project/42`. Where its work went to several remotes, it is the one that
+    /// was last saved to.
     ///
     /// # Errors
     ///
-    /// `NotFound`: no work of such a task was saved. `InvalidOptions`: several remotes have one.
+    /// `NotFound`: no work of such a task was saved.
     pub async fn find_task(
         &self,
         name: &str,
@@ -42,25 +42,15 @@ impl Engine {
             .reader
             .read_with(move |store| {
                 let rows = store.work_tasks()?.into_iter();
-                let found: Vec<WorkTaskRow> = rows.filter(|row| row.full_name() == name).collect();
-                match &found[..] {
-                    [row] => {
-                        let checkpoints = store.checkpoints(&row.id)?;
-                        let told = checkpoints.iter().map(recorded::checkpoint).collect();
-                        Ok((recorded::task(row.clone(), &checkpoints), told))
-                    }
-                    [] => Err(Error::not_found(format!(
+                let found = rows.filter(|row| row.full_name() == name);
+                let Some(row) = found.max_by_key(|row| row.updated_at) else {
+                    return Err(Error::not_found(format!(
                         "there is no task {name:?}: no work of it was saved"
-                    ))),
-                    _ => {
-                        let remotes: Vec<&str> =
-                            found.iter().map(|row| row.remote.as_str()).collect();
-                        Err(Error::invalid_options(format!(
-                            "there are several tasks {name:?}, on {}",
-                            remotes.join(", ")
-                        )))
-                    }
-                }
+                    )));
+                };
+                let checkpoints = store.checkpoints(&row.id)?;
+                let told = checkpoints.iter().map(recorded::checkpoint).collect();
+                Ok((recorded::task(row, &checkpoints), told))
             })
             .await
     }

@@ -150,21 +150,30 @@ impl fmt::Display for CheckpointEvent {
     }
 }
 
-/// The checkpoint of a repository that the next one is made on: the last one, but for those that
-/// were refused, because what was refused would stay an ancestor for ever. One that was not sent
-/// goes with the next.
+/// The checkpoint of a repository that the next one is made on: the last one that was sent or proven,
+/// or one since that was made and not sent, which then goes with the next.
+///
+/// What was refused would stay an ancestor for ever, and so would what it was made on and was never
+/// sent: that may be what it was refused for.
 pub(crate) fn base_of_next<'a>(
-    checkpoints: &'a [CheckpointRow],
+    checkpoints: impl IntoIterator<Item = &'a CheckpointRow>,
     repository: &str,
 ) -> Option<&'a CheckpointRow> {
-    let made = checkpoints.iter().filter(|row| {
-        let is_made = match row.status {
-            CheckpointStatus::Made | CheckpointStatus::Sent | CheckpointStatus::Proven => true,
-            CheckpointStatus::Refused => false,
-        };
-        is_made && row.repository == repository
-    });
-    made.max_by_key(|row| row.seq)
+    let own = checkpoints.into_iter();
+    let mut own: Vec<_> = own.filter(|row| row.repository == repository).collect();
+    own.sort_by_key(|row| row.seq);
+    let (mut sent, mut made) = (None, None);
+    for row in own {
+        match row.status {
+            CheckpointStatus::Sent | CheckpointStatus::Proven => {
+                sent = Some(row);
+                made = None;
+            }
+            CheckpointStatus::Made => made = Some(row),
+            CheckpointStatus::Refused => made = None,
+        }
+    }
+    made.or(sent)
 }
 
 #[cfg(test)]
@@ -230,7 +239,13 @@ mod tests {
             row("a", 2, Made),
             row("b", 3, Sent),
             row("c", 1, Refused),
-            row("a", 4, Refused),
+            row("d", 1, Proven),
+            row("d", 2, Made),
+            row("d", 4, Refused),
+            row("e", 1, Made),
+            row("e", 2, Refused),
+            row("f", 1, Refused),
+            row("f", 2, Made),
         ];
         let commit = |repository| base_of_next(&rows, repository).map(|row| row.commit.as_str());
         assert_eq!(
@@ -240,6 +255,13 @@ mod tests {
         );
         assert_eq!(commit("b"), Some("b3"));
         assert_eq!(commit("c"), None);
-        assert_eq!(commit("d"), None);
+        assert_eq!(
+            commit("d"),
+            Some("d1"),
+            "what was refused may be what the one before it has"
+        );
+        assert_eq!(commit("e"), None);
+        assert_eq!(commit("f"), Some("f2"));
+        assert_eq!(commit("g"), None);
     }
 }

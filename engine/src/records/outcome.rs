@@ -11,6 +11,7 @@ use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::RunStatus;
+use crate::records::saved_work::SavedWork;
 use crate::records::step_record::PhaseRecord;
 
 /// A snapshot that stands for what is there.
@@ -82,6 +83,8 @@ pub struct WorkspaceOutcome {
     pub rollback: Option<RestoreDocument>,
     /// Why the capture after the work, the comparison, or storing the patch failed.
     pub error: Option<Failure>,
+    /// What became of the work on the branch of its task; `None`: the run is of none.
+    pub saved: Option<SavedWork>,
 }
 
 /// The JSON document of a run.
@@ -131,6 +134,9 @@ pub struct WorkspaceDocument {
     /// The failure of the engine after the work; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
+    /// What became of the work on the branch of its task; left out if the run is of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedWork>,
 }
 
 impl RunOutcome {
@@ -150,6 +156,7 @@ impl RunOutcome {
                 diff: workspace.diff.clone(),
                 rollback: workspace.rollback.clone(),
                 error: workspace.error.clone(),
+                saved: workspace.saved.clone(),
             }),
             phases: self.phases.clone(),
             questions: self.questions.clone(),

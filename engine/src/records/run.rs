@@ -74,7 +74,6 @@ pub(crate) enum RunEvent {
     /// Nobody has answered, and its engine stops waiting, or is dead.
     Parked,
     /// The work has ended so, and is saved before the run ends.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests save work"))]
     Persisting(EndsAs),
     /// The work was saved, or cannot be, and the run ends as it was about to.
     Persisted(EndsAs),

@@ -12,6 +12,7 @@ use crate::policy::limits::RunLimits;
 use crate::records::output::AdapterOutput;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_row::RunRow;
+use crate::records::saved_work::SavedWork;
 
 /// The options of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,11 +28,27 @@ pub(crate) struct KeptOptions<W> {
     /// Those of the engine that accepted it, and of the one that began its work.
     #[serde(default, skip_serializing_if = "RunLimits::are_none")]
     pub(crate) engine_limits: RunLimits,
+    /// The task whose work the run does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) work_branch: Option<KeptBranch>,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
     #[serde(default)]
     pub(crate) metadata: Value,
+}
+
+/// The task whose work a run does, without who asks its remote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptBranch {
+    pub(crate) task: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
+    /// As it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) remote: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
 }
 
 /// The properties of a run that do not change when it is resumed. Rows of earlier versions do not
@@ -111,6 +128,9 @@ pub struct WorkspaceSummary {
     /// Why the engine failed after the work.
     #[serde(deserialize_with = "part")]
     pub error: Option<Failure>,
+    /// What became of the work on the branch of its task. In JSON only if the run is of one.
+    #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedWork>,
     /// The patch, if it is small enough to be kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<KeptPatch>,
@@ -294,6 +314,7 @@ mod tests {
         };
         let kept = document(&KeptOptions {
             engine_limits: RunLimits::default(),
+            work_branch: None,
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
             hot_wait_ms: None,

@@ -53,8 +53,9 @@ pub struct SavedWork {
     /// What was not captured for a reason that is no rule; in the commit it is as HEAD has it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Omission>,
-    /// Submodules that are checked out at another commit than the one that is committed. The
-    /// snapshot has their files.
+    /// Submodules that are checked out at another commit than the one that is committed, and
+    /// repositories that are no submodules, of which nothing is committed. The snapshot has their
+    /// files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub submodules: Vec<RelPath>,
 }

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run_document::{WorkspaceSummary, document};
+use crate::records::saved_work::SavedWork;
 use crate::run::patch::{self, Incoming};
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::Registering;
@@ -31,6 +32,8 @@ pub(crate) struct Closing {
     pub(crate) after: Option<Snapshot>,
     pub(crate) diff: Option<Diff>,
     pub(crate) error: Option<Failure>,
+    /// What became of the work on the branch of its task.
+    pub(crate) saved: Option<SavedWork>,
 }
 
 /// What a run's row says of the workspace.
@@ -42,6 +45,7 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
         backend: closing.backend,
         rollback: rollback.cloned(),
         error: closing.error.clone(),
+        saved: closing.saved.clone(),
         ..WorkspaceSummary::between(closing.before.as_ref(), closing.after.as_ref())
     };
     document(&match &closing.diff {

@@ -31,6 +31,7 @@ use crate::events::data::{RunStarted, data};
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
+use crate::options::work_branch::WorkBranchOptions;
 use crate::options::{RunOptions, WorkspaceOptions};
 use crate::policy::PolicySubject;
 use crate::policy::limits::RunLimits;
@@ -47,6 +48,7 @@ use crate::run::heartbeat::{self, new_lease};
 use crate::run::lock::{self, RunLock};
 use crate::run::recorded::{self, Claim, Recorded};
 use crate::run::{settle, stored};
+use crate::saving::save::Prepared;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::hold::Hold;
@@ -55,6 +57,7 @@ use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::context::RunContext;
 use crate::step::step_log::{StepLog, StepPlace};
 use crate::telemetry::{self, Lock};
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, turn};
 
@@ -159,6 +162,7 @@ pub(crate) async fn execute(
         .blocking
         .run(move || {
             let workspace = place(&parts, &options)?;
+            check_branch(&options)?;
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
             adapter.check(directory)?;
             let mut options = options;
@@ -251,6 +255,20 @@ pub(crate) async fn stored(
         .await?
 }
 
+/// Refuses a work branch that cannot be.
+fn check_branch(options: &RunOptions) -> Result<(), Error> {
+    let Some(branch) = &options.work_branch else {
+        return Ok(());
+    };
+    branch.branch_name()?;
+    match options.workspace {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid_options(
+            "a run with a work branch needs a workspace; the run was not started",
+        )),
+    }
+}
+
 /// Opens the workspace of a run, and finds out what it can be captured with. Reads alone; blocks.
 fn place(parts: &Parts, options: &RunOptions) -> Result<Option<RunPlace>, Error> {
     let Some(workspace) = &options.workspace else {
@@ -330,7 +348,7 @@ impl RunTask {
         let work: Work = Box::new(move |reply| {
             let work = async move {
                 let began = Instant::now();
-                let answer = self.finished().await;
+                let answer = Box::pin(self.finished()).await;
                 let status = answer
                     .as_ref()
                     .ok()
@@ -738,12 +756,33 @@ impl RunTask {
         match before {
             // Also when the capture was faster than the cancellation.
             _ if is_stopped() => Err(NotStarted::Cancelled),
-            Ok(before) => match refuse_where_none_was_kept(&place, &before) {
-                Ok(()) => Ok((Some(lock), Some(before))),
-                Err(e) => Err(NotStarted::Refused(e)),
-            },
+            Ok(before) => {
+                refuse_where_none_was_kept(&place, &before).map_err(NotStarted::Refused)?;
+                let head = before.metadata.head_ref.as_deref();
+                let goes_on = self.goes_on_from_branch(&place, head).await;
+                goes_on.map_err(NotStarted::Refused)?;
+                match is_stopped() {
+                    true => Err(NotStarted::Cancelled),
+                    false => Ok((Some(lock), Some(before))),
+                }
+            }
             Err(e) => Err(NotStarted::Refused(e)),
         }
+    }
+
+    /// Refuses to begin where the work would not go on from what the branch of its task has.
+    async fn goes_on_from_branch(&self, place: &RunPlace, head: Option<&str>) -> Result<(), Error> {
+        let Some(branch) = &self.options.work_branch else {
+            return Ok(());
+        };
+        let prepared = match Prepared::of(&self.core, place.opened.clone(), branch).await {
+            Ok(prepared) => prepared,
+            // There is no repository, and so no branch. The end says so.
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let cancel = Cancellation::by(&self.core, &self.cancellation, Interrupt::never());
+        prepared.goes_on(&self.core, head, &cancel).await
     }
 
     /// Lets the adapter work, until it has ended and that is certain.
@@ -875,6 +914,7 @@ fn kept(options: &RunOptions, engine_limits: &RunLimits) -> Value {
             resumable: options.resumable,
             own_session: options.own_session,
         },
+        work_branch: options.work_branch.as_ref().map(WorkBranchOptions::kept),
         limits: options.limits.clone(),
         engine_limits: engine_limits.clone(),
         metadata: options.metadata.clone(),

@@ -1,23 +1,31 @@
-//! Settling a run whose engine or task is gone since its work ended and was to be saved: it ends as
-//! what it came for, or rests.
+//! Settling a run whose engine or task is gone since its work ended and was to be saved: that is
+//! done again, and the run ends as what it came for, or rests.
 
 use serde::Deserialize as _;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, SnapshotId};
+use stillframe_backends::{ErrorKind, Interrupt, SnapshotId};
+use stillframe_remote::failure_kind::FailureKind;
+use tokio_util::sync::CancellationToken;
 
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::{RunEnded, Why};
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
+use crate::options::work_branch::WorkBranchOptions;
 use crate::records::came_for::{CameFor, EndsAs};
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{KeptOptions, WorkspaceSummary, document};
 use crate::records::run_row::RunRow;
+use crate::records::saved_work::SavedWork;
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::owner;
 use crate::run::settle::{OnRecord, STRANDED, Settled};
+use crate::saving::making::Wanted;
+use crate::saving::recorded;
+use crate::saving::save::Prepared;
+use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn;
 
@@ -28,22 +36,34 @@ pub(super) async fn settle(
     run: RunRow,
     why: Option<Failure>,
 ) -> Result<Settled, Error> {
-    match finish(core, &run).await {
+    let opened = match finish(core, &run).await {
         Err(e) if e.kind() == ErrorKind::Busy => {
             tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
             return Ok(Settled::Left);
         }
         // The run ends all the same. A restore that is not finished waits for the next to come.
-        Err(e) => tracing::warn!(run = %run.id, error = %e.chain(), "its workspace is not seen"),
-        Ok(()) => {}
-    }
+        Err(e) => {
+            tracing::warn!(run = %run.id, error = %e.chain(), "its workspace is not seen");
+            None
+        }
+        Ok(opened) => opened,
+    };
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;
     let came_for = came_for(core, &run).await?;
     let event = event(&run, &came_for, &found);
     let changed = Changed::on_record(core, &run).await?;
     let after = changed.as_ref().map(|changed| changed.after.clone());
-    let unsaved = not_saved(&came_for, after.as_ref(), why.as_ref());
+    let saved = match (&came_for, opened, &after) {
+        (CameFor::End(ends), Some(opened), Some(after)) => {
+            save_again(core, &run, *ends, opened, after).await
+        }
+        _ => None,
+    };
+    let unsaved = match &saved {
+        Some(saved) => saved.error.as_ref().map(|why| not_sent(why)),
+        None => Some(not_saved(&came_for, after.as_ref(), why.as_ref())),
+    };
     let asked = run.id.clone();
     let steps = parts
         .reader
@@ -52,7 +72,7 @@ pub(super) async fn settle(
     let rollback = found.rollback.as_ref().and_then(|row| row.outcome.clone());
     let error = match event {
         RunEvent::Persisted(_) => run.error.clone(),
-        RunEvent::Unproven => Some(unsaved.clone()),
+        RunEvent::Unproven => unsaved.clone(),
         _ => Some(why.unwrap_or_else(stranded)),
     };
     let right = match found.lease {
@@ -66,13 +86,13 @@ pub(super) async fn settle(
         exit_code: run.exit_code,
         error: error.clone(),
         output: run.output.clone(),
-        workspace: seen(&run, rollback, &unsaved),
+        workspace: seen(&run, rollback, unsaved.as_ref(), saved),
         left: Some(Left {
             steps,
             after,
             changed,
             guard: found.rollback.map(|row| row.guard),
-            problems: vec![unsaved],
+            problems: Vec::from_iter(unsaved),
         }),
         ..End::new(event, said(&run, event, error.as_ref()))
     };
@@ -82,9 +102,9 @@ pub(super) async fn settle(
 
 /// Finishes what a crash left half done in the workspace of a run, such as its rollback. `Busy`:
 /// somebody is at work there, who may be its owner.
-async fn finish(core: &Core, run: &RunRow) -> Result<(), Error> {
+async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
     let Some(recorded) = run.workspace.clone() else {
-        return Ok(());
+        return Ok(None);
     };
     let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options)
         .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
@@ -96,7 +116,36 @@ async fn finish(core: &Core, run: &RunRow) -> Result<(), Error> {
     let opened = core.parts.blocking.run(opened).await??;
     let lock_timeout = core.parts.settings.lock_timeout;
     let workspace = &opened.workspace;
-    turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(())).await
+    turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(())).await?;
+    Ok(Some(opened))
+}
+
+/// Saves again what a run left, which `after` has: what was made and sent before its engine died is
+/// found, and not made or sent twice. `None`: the run is of no task, or that cannot be known.
+///
+/// Nobody says who asks the remote: a token of a host's is not kept.
+async fn save_again(
+    core: &Core,
+    run: &RunRow,
+    ends: EndsAs,
+    opened: Opened,
+    after: &SnapshotId,
+) -> Option<SavedWork> {
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
+    let branch = WorkBranchOptions::of_kept(kept.work_branch?);
+    let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch);
+    let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
+    let saving = async {
+        let prepared = Prepared::of(core, opened, &branch).await?;
+        prepared
+            .save(core, wanted, Some(after.clone()), &cancel)
+            .await
+    };
+    Some(
+        Box::pin(saving)
+            .await
+            .unwrap_or_else(|e| recorded::not_made(&branch, after, FailureKind::LocalGit, &e)),
+    )
 }
 
 /// What the run came for.
@@ -147,25 +196,37 @@ fn not_saved(came_for: &CameFor, after: Option<&SnapshotId>, why: Option<&Failur
     Failure::new(ErrorKind::Unavailable.as_str(), message)
 }
 
+/// That the work of a run is not on its branch.
+fn not_sent(why: &str) -> Failure {
+    let message = format!("what it left is not on its work branch: {why}");
+    Failure::new(ErrorKind::Unavailable.as_str(), message)
+}
+
 fn stranded() -> Failure {
     let message = format!("{STRANDED}: the engine that had the run is gone");
     Failure::new(ErrorKind::Unavailable.as_str(), message)
 }
 
 /// What was seen of the workspace when the work ended, and what was not saved of it.
-fn seen(run: &RunRow, rollback: Option<RestoreDocument>, unsaved: &Failure) -> Value {
+fn seen(
+    run: &RunRow,
+    rollback: Option<RestoreDocument>,
+    unsaved: Option<&Failure>,
+    saved: Option<SavedWork>,
+) -> Value {
     let seen = run.seen();
-    let error = match &seen.error {
+    let error = match (&seen.error, unsaved) {
         // That the engine failed twice is told in full.
-        Some(first) => Failure {
+        (Some(first), Some(unsaved)) => Some(Failure {
             message: format!("{}; {}", first.message, unsaved.message),
             ..first.clone()
-        },
-        None => unsaved.clone(),
+        }),
+        (first, unsaved) => first.as_ref().or(unsaved).cloned(),
     };
     document(&WorkspaceSummary {
         rollback: rollback.or(seen.rollback.clone()),
-        error: Some(error),
+        error,
+        saved: saved.or(seen.saved.clone()),
         ..seen
     })
 }

@@ -416,5 +416,6 @@ async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Er
         after: Some(after),
         diff,
         error: problem.as_ref().map(Failure::from),
+        saved: None,
     })
 }

@@ -73,6 +73,7 @@ pub(crate) fn stored(
             diff,
             rollback: seen.rollback,
             error: seen.error,
+            saved: seen.saved,
         },
         phases,
         questions: questions.into_iter().map(QuestionRecord::from).collect(),

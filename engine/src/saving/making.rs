@@ -2,13 +2,15 @@
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    CheckpointKind as Kind, CheckpointMessage, CheckpointOutcome, CheckpointRequest, Label,
-    LockedWorkspace, Operation, SnapshotId,
+    CheckpointKind as Kind, CheckpointMessage, CheckpointOutcome, CheckpointRequest, ErrorKind,
+    Label, LockedWorkspace, Operation, SnapshotId,
 };
 
 use crate::actors::Parts;
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
+use crate::options::work_branch::WorkBranchOptions;
+use crate::records::came_for::EndsAs;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::target::Target;
@@ -28,6 +30,26 @@ pub(crate) struct Wanted {
     pub(crate) template: Option<String>,
     /// What the remote has, as far as it could be asked.
     pub(crate) on_remote: Vec<String>,
+}
+
+impl Wanted {
+    /// Of a run whose work has ended so.
+    pub(crate) fn of_run(
+        (session_id, run_id): (&SessionId, &RunId),
+        ends: EndsAs,
+        branch: &WorkBranchOptions,
+    ) -> Self {
+        Self {
+            kind: match ends {
+                EndsAs::Completed => CheckpointKind::Periodic,
+                EndsAs::Failed | EndsAs::Timeout | EndsAs::Cancelled => CheckpointKind::Wip,
+            },
+            run_id: Some(run_id.clone()),
+            session_id: session_id.clone(),
+            template: branch.message.clone(),
+            on_remote: Vec::new(),
+        }
+    }
 }
 
 /// A checkpoint in the store.
@@ -72,9 +94,7 @@ pub(crate) fn make(
     task: &WorkTaskRow,
     (wanted, snapshot): (&Wanted, &SnapshotId),
 ) -> Result<Made, Error> {
-    let known = parts
-        .reader
-        .read_blocking(|store| store.checkpoints(&task.id))?;
+    let known = of_name(parts, task)?;
     let repository = locked.id().to_owned();
     let base = base_of_next(&known, &repository);
     let checkpoints = target.checkpoints();
@@ -110,6 +130,10 @@ pub(crate) fn make(
         if let Err(e) = forgotten {
             tracing::warn!(error = %e, "a second name of a checkpoint stays");
         }
+        let mut outcome = outcome;
+        outcome.checkpoint = kept.into_iter().find(|kept| kept.number == base.seq);
+        // It is sent where this task's work goes.
+        let base = base_here(parts, task, base)?;
         return Ok(Made {
             row: Some(base),
             outcome,
@@ -133,6 +157,51 @@ pub(crate) fn make(
         outcome,
         snapshot: snapshot.clone(),
     })
+}
+
+/// The checkpoints of all tasks of this name, wherever their branches are: the same work may have
+/// been sent elsewhere before, and what the store keeps is numbered by the name.
+pub(crate) fn of_name(parts: &Parts, task: &WorkTaskRow) -> Result<Vec<CheckpointRow>, Error> {
+    let name = task.full_name();
+    parts.reader.read_blocking(|store| {
+        let mut known = Vec::new();
+        for row in store.work_tasks()? {
+            if row.full_name() == name {
+                known.extend(store.checkpoints(&row.id)?);
+            }
+        }
+        Ok(known)
+    })
+}
+
+/// The row of a checkpoint for this task: its own, or a new one for what was made when the branch was
+/// elsewhere.
+fn base_here(
+    parts: &Parts,
+    task: &WorkTaskRow,
+    base: CheckpointRow,
+) -> Result<CheckpointRow, Error> {
+    if base.task_id == task.id {
+        return Ok(base);
+    }
+    let row = CheckpointRow {
+        task_id: task.id.clone(),
+        status: CheckpointStatus::Made,
+        remote: None,
+        branch: None,
+        advanced_to: None,
+        failure: None,
+        error: None,
+        ..base
+    };
+    let put = BranchChange::PutCheckpoint {
+        from: None,
+        row: row.clone(),
+    };
+    match capture::keep(parts, vec![Change::Branch(Box::new(put))]) {
+        Err(e) if e.kind() != ErrorKind::Conflict => Err(e),
+        _ => Ok(row),
+    }
 }
 
 /// The label of the captures that checkpoints are made of.

@@ -4,10 +4,8 @@
 //! It uses `branches`, which decides, and the folders below that. Nothing in the user's repository
 //! or workspace changes here. What speaks with a remote blocks, and has no lock of a workspace.
 
-pub(crate) mod credentials;
 mod lock;
 pub(crate) mod making;
-pub(crate) mod options;
 pub(crate) mod recorded;
 pub(crate) mod save;
 mod sending;

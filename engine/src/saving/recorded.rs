@@ -1,7 +1,10 @@
 //! Documents of tasks and of what was saved, made of their rows.
 
+use stillframe_backends::SnapshotId;
 use stillframe_remote::failure_kind::FailureKind;
 
+use crate::error::Error;
+use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::CheckpointRow;
 use crate::records::saved_work::{
     CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord,
@@ -70,6 +73,34 @@ pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fat
         unconverted_paths: made.outcome.unconverted_paths.clone(),
         left_out: made.outcome.left_out.clone(),
         submodules: made.outcome.submodules.clone(),
+    }
+}
+
+/// That no commit could be made of what a run left, which `snapshot` has.
+pub(crate) fn not_made(
+    branch: &WorkBranchOptions,
+    snapshot: &SnapshotId,
+    kind: FailureKind,
+    error: &Error,
+) -> SavedWork {
+    SavedWork {
+        task: branch.task.clone(),
+        namespace: branch.namespace.clone(),
+        branch: branch.branch_name().unwrap_or_default(),
+        remote: None,
+        state: SavedState::NotSaved,
+        commit: None,
+        is_new: false,
+        snapshot: snapshot.clone(),
+        side_branch: None,
+        advanced_to: None,
+        failure: Some(failure(kind)),
+        error: Some(error.chain()),
+        kept_as: None,
+        secrets: Vec::new(),
+        unconverted_paths: Vec::new(),
+        left_out: Vec::new(),
+        submodules: Vec::new(),
     }
 }
 

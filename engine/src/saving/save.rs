@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use stillframe_backends::{AllowedSecret, ErrorKind, LockedWorkspace, Operation};
+use serde_json::Value;
+use stillframe_backends::{
+    AllowedSecret, ErrorKind, LockedWorkspace, Operation, Reaches, SnapshotId,
+};
 use stillframe_remote::ObjectId;
 use stillframe_remote::address::ParsedAddress;
 use stillframe_remote::advertised::Advertised;
+use stillframe_remote::branch_name::BranchName;
 use stillframe_remote::credential::Credential;
 use stillframe_remote::environment::Environment;
 use stillframe_remote::failure_kind::FailureKind;
@@ -17,16 +21,18 @@ use crate::actors::core::Core;
 use crate::branches::failures::{self, Attempt};
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::records::checkpoint::{CheckpointEvent, CheckpointRow};
+use crate::options::work_branch::WorkBranchOptions;
+use crate::records::checkpoint::{
+    CheckpointEvent, CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next,
+};
 use crate::records::saved_work::SavedWork;
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::lock::TaskLock;
 use crate::saving::making::{self, Made, Wanted};
-use crate::saving::options::WorkBranchOptions;
 use crate::saving::recorded::saved;
 use crate::saving::sending::{Gate, NotSent, Sender, Sent};
 use crate::saving::target::Target;
-use crate::saving::told::Telling;
+use crate::saving::told::{self, Telling};
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
@@ -47,51 +53,163 @@ pub(crate) enum Fate {
     Beside(NotSent, Sent),
 }
 
-/// Whose work is to be saved, and why.
-pub(crate) struct Saving {
-    pub(crate) core: Core,
-    pub(crate) opened: Opened,
-    pub(crate) branch: WorkBranchOptions,
-    /// What the remote has is filled in here.
-    pub(crate) wanted: Wanted,
+/// A task, and the workspace that has its work.
+pub(crate) struct Prepared {
+    target: Target,
+    task: WorkTaskRow,
+    branch: WorkBranchOptions,
 }
 
-impl Saving {
-    /// Makes a checkpoint, sends it and proves it, until `cancel` says stop. It is `Ok` once the
-    /// store has the work, whatever the remote says.
-    pub(crate) async fn save(self, cancel: &Cancellation) -> Result<SavedWork, Error> {
+impl Prepared {
+    /// Finds out where the work of a task goes. A task that is new is put on record.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Target::of`]. `Conflict`: the branch is another task's, or the remote has tasks of
+    /// the other layout.
+    pub(crate) async fn of(
+        core: &Core,
+        opened: Opened,
+        branch: &WorkBranchOptions,
+    ) -> Result<Self, Error> {
+        let (parts, branch) = (core.parts.clone(), branch.clone());
+        let prepare = move || {
+            let target = Target::of(&parts, opened, &branch)?;
+            let task = task_of(&parts, &target)?;
+            Ok(Self {
+                target,
+                task,
+                branch,
+            })
+        };
+        core.parts.blocking.run(prepare).await?
+    }
+
+    /// What the event says that tells of the begin.
+    pub(crate) fn started(&self, kind: CheckpointKind, files: Option<u64>) -> Value {
+        told::started(&self.task, kind, files)
+    }
+
+    /// Refuses with `Conflict` if the branch has commits that neither `head` nor the last checkpoint
+    /// of this workspace goes on from, and with `Unavailable` if the remote cannot be asked.
+    pub(crate) async fn goes_on(
+        &self,
+        core: &Core,
+        head: Option<&str>,
+        cancel: &Cancellation,
+    ) -> Result<(), Error> {
+        let Some(asking) = asking(&self.target, &self.branch).await else {
+            return Ok(());
+        };
+        let asking = asking.map_err(unreachable)?;
+        let (op, target) = (cancel.operation(), self.target.clone());
+        let (parts, task, head) = (
+            core.parts.clone(),
+            self.task.clone(),
+            head.map(str::to_owned),
+        );
+        let look = move || -> Result<(), Error> {
+            let refs = asking.refs(&op).map_err(unreachable)?;
+            let branch = &target.names.branch;
+            let Some(tip) = refs.and_then(|refs| refs.branch(branch)) else {
+                return Ok(());
+            };
+            let known = making::of_name(&parts, &task)?;
+            let workspace = &target.opened.workspace;
+            let base = base_of_next(&known, workspace.id()).map(|row| row.commit.clone());
+            for commit in head.into_iter().chain(base) {
+                let reaches =
+                    target
+                        .checkpoints()
+                        .reaches(&op, workspace, &commit, &tip.to_string());
+                if reaches.map_err(|e| Error::new(e.kind(), e))? == Reaches::Yes {
+                    return Ok(());
+                }
+            }
+            Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{branch} of {} is at {tip}, and what is here does not go on from that; fetch it, and check it out or \
+                     merge it; the run was not begun",
+                    asking.address.address
+                ),
+            ))
+        };
+        core.parts.blocking.run_beside(look).await?
+    }
+
+    /// Makes a checkpoint of `snapshot`, or of what is in the workspace, sends it and proves it, until
+    /// `cancel` says stop. It is `Ok` once the store has the work, whatever the remote says.
+    pub(crate) async fn save(
+        self,
+        core: &Core,
+        wanted: Wanted,
+        snapshot: Option<SnapshotId>,
+        cancel: &Cancellation,
+    ) -> Result<SavedWork, Error> {
+        let (task, whose) = (self.task.clone(), wanted.clone());
+        let saved = Box::pin(self.made_and_sent(core, wanted, snapshot, cancel)).await;
+        if let Err(e) = &saved
+            && !matches!(
+                e.kind(),
+                ErrorKind::Busy | ErrorKind::Cancelled | ErrorKind::Timeout
+            )
+        {
+            let parts = core.parts.clone();
+            let (line, kind) = (e.chain(), FailureKind::LocalGit);
+            let tell = move || {
+                let telling = Telling {
+                    parts: &parts,
+                    task: &task,
+                    wanted: &whose,
+                };
+                not_made(&telling, &NotSent::new(kind, line))
+            };
+            // Why nothing was made is the failure to tell.
+            if let Err(e) = core.parts.blocking.run(tell).await? {
+                tracing::warn!(error = %e.chain(), "that a task's work is not saved is not on record");
+            }
+        }
+        saved
+    }
+
+    async fn made_and_sent(
+        self,
+        core: &Core,
+        mut wanted: Wanted,
+        snapshot: Option<SnapshotId>,
+        cancel: &Cancellation,
+    ) -> Result<SavedWork, Error> {
         let Self {
-            core,
-            opened,
+            target,
+            task,
             branch,
-            wanted,
         } = self;
         let parts = &core.parts;
-        let (shared, asked) = (parts.clone(), branch.clone());
-        let target = move || {
-            let target = Target::of(&shared, opened, &asked)?;
-            let task = task_of(&shared, &target)?;
-            Ok::<_, Error>((target, task))
-        };
-        let (target, task) = parts.blocking.run(target).await??;
         let lock_timeout = parts.settings.lock_timeout;
-        let _lock =
-            TaskLock::acquire(&parts.state_dir, &task.id, lock_timeout, &parts.blocking).await?;
-        let telling = Telling {
-            parts,
-            task: &task,
-            wanted: &wanted,
-        };
-        parts.writer.commit(vec![telling.started()]).await?;
+        let lock = TaskLock::acquire(&parts.state_dir, &task.id, lock_timeout, &parts.blocking);
+        let _lock = cancel
+            .wait_for(lock, "waiting to save the work of the task")
+            .await?;
         let workspace = target.opened.workspace.clone();
-        let (shared, op) = (parts.clone(), cancel.operation());
-        let capturing = move |locked: &mut LockedWorkspace| {
-            let snapshot = making::capture(&op, &shared, locked, &target, &wanted)?;
-            Ok((snapshot, target, wanted))
+        let snapshot = match snapshot {
+            Some(snapshot) => snapshot,
+            None => {
+                let telling = Telling {
+                    parts,
+                    task: &task,
+                    wanted: &wanted,
+                };
+                parts.writer.commit(vec![telling.started()]).await?;
+                let (shared, op) = (parts.clone(), cancel.operation());
+                let (target, wanted) = (target.clone(), wanted.clone());
+                let capturing = move |locked: &mut LockedWorkspace| {
+                    making::capture(&op, &shared, locked, &target, &wanted)
+                };
+                let what = "a capture for a checkpoint";
+                turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await?
+            }
         };
-        let what = "a capture for a checkpoint";
-        let captured = turn::cancellable(&core, &workspace, what, lock_timeout, cancel, capturing);
-        let (snapshot, target, mut wanted) = captured.await?;
         let asking = asking(&target, &branch).await;
         let op = cancel.operation();
         let asked = move || {
@@ -107,14 +225,15 @@ impl Saving {
         if let Ok(Some(refs)) = &seen {
             wanted.on_remote = refs.ids().map(|id| id.to_string()).collect();
         }
-        let (shared, op) = (parts.clone(), cancel.operation());
-        let making = move |locked: &mut LockedWorkspace| {
-            let made = making::make(&op, &shared, locked, &target, &task, (&wanted, &snapshot))?;
-            Ok((made, target, task, wanted))
+        let (shared, op) = (parts.clone(), Operation::unbounded());
+        let making = {
+            let (target, task, wanted) = (target.clone(), task.clone(), wanted.clone());
+            move |locked: &mut LockedWorkspace| {
+                making::make(&op, &shared, locked, &target, &task, (&wanted, &snapshot))
+            }
         };
-        let what = "a checkpoint";
-        let made = turn::cancellable(&core, &workspace, what, lock_timeout, cancel, making);
-        let (made, target, task, wanted) = made.await?;
+        // What is captured is kept, however long the remote took to answer.
+        let made = turn::work(core, &workspace, "a checkpoint", lock_timeout, making).await?;
         let (shared, op) = (parts.clone(), cancel.operation());
         let sending = move || {
             let fate = match (&made.row, asking, seen) {
@@ -122,7 +241,7 @@ impl Saving {
                 (_, _, Err(not_sent)) | (_, Some(Err(not_sent)), _) => Fate::NotSent(not_sent),
                 (Some(row), Some(Ok(asking)), Ok(Some(seen))) => {
                     let gate = gate(&shared, &target)?;
-                    asking.send(&op, &target, row, &seen, &gate, &wanted)
+                    asking.send(&op, (&target, &task), row, &seen, &gate, &wanted)
                 }
             };
             let saved = saved(&target, &task, &made, &fate);
@@ -136,6 +255,12 @@ impl Saving {
         };
         parts.blocking.run_beside(sending).await?
     }
+}
+
+/// That it is not known what the branch has.
+fn unreachable(not_sent: NotSent) -> Error {
+    let message = format!("{}; the run was not begun", not_sent.why);
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// The row of a task, which is made where there is none. Blocks.
@@ -173,7 +298,9 @@ async fn asking(target: &Target, branch: &WorkBranchOptions) -> Option<Result<As
     let credential = match &branch.credentials {
         Some(provider) => {
             let remote = address.address.to_string();
-            match provider.clone().answer(remote).await {
+            let answer = provider.clone().answer(remote);
+            let answer = tokio::time::timeout(branch.call_timeout, answer).await;
+            match answer.unwrap_or_else(|_| Err("nobody said so in time".to_owned())) {
                 Ok(credential) => credential,
                 Err(why) => {
                     let why = format!(
@@ -220,7 +347,7 @@ impl Asking {
     fn send(
         &self,
         op: &Operation,
-        target: &Target,
+        (target, task): (&Target, &WorkTaskRow),
         row: &CheckpointRow,
         seen: &Advertised,
         gate: &Gate,
@@ -235,8 +362,11 @@ impl Asking {
             Ok(commit) => commit,
             Err(why) => return Fate::NotSent(NotSent::new(FailureKind::LocalGit, why)),
         };
-        let branch = &target.names.branch;
-        let not_sent = match sender.send(commit, branch, seen, gate) {
+        let branch = match BranchName::parse(&task.branch) {
+            Ok(branch) => branch,
+            Err(e) => return Fate::NotSent(NotSent::new(FailureKind::Unknown, e.to_string())),
+        };
+        let not_sent = match sender.send(commit, &branch, seen, gate) {
             Ok(sent) => return Fate::Sent(sent),
             Err(not_sent) => not_sent,
         };
@@ -247,7 +377,12 @@ impl Asking {
         let beside = branch.side_branch(run.as_deref().unwrap_or(wanted.session_id.as_str()));
         match sender.send(commit, &beside, seen, gate) {
             Ok(sent) => Fate::Beside(not_sent, sent),
-            Err(worse) => Fate::NotSent(worse),
+            // Neither has it, and both are named.
+            Err(worse) => Fate::NotSent(NotSent {
+                kind: not_sent.kind.max(worse.kind),
+                why: format!("{}; {}", not_sent.why, worse.why),
+                ..worse
+            }),
         }
     }
 }
@@ -265,6 +400,25 @@ fn gate(parts: &Parts, target: &Target) -> Result<Gate, Error> {
         rules: parts.writer.secrets().clone(),
         allowed: allowed.collect::<BTreeSet<_>>(),
     })
+}
+
+/// Puts on record that no checkpoint could be made, and counts that for the task. Blocks.
+fn not_made(telling: &Telling<'_>, why: &NotSent) -> Result<(), Error> {
+    let Telling { parts, task, .. } = telling;
+    let mut changes = vec![telling.not_made(why)];
+    let found = parts
+        .reader
+        .read_blocking(|store| store.work_task(&task.id))?;
+    if let Some(mut counted) = found {
+        let now = parts.now();
+        if failures::count(&mut counted, Attempt::Failed(why.kind), now) {
+            changes.push(telling.flagged(counted.failures_in_a_row, why));
+        }
+        counted.error = Some(why.why.clone());
+        counted.updated_at = now;
+        changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
+    }
+    parts.writer.commit_blocking(changes).map(drop)
 }
 
 /// Puts on record what became of a checkpoint, and counts it for its task. Blocks.
@@ -288,7 +442,7 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
         let found = parts.reader.read_blocking(|store| store.work_task(id))?;
         if let Some(found) = found {
             let mut counted = found.clone();
-            let is_flagged = failures::count(&mut counted, attempt(fate), now);
+            let is_flagged = failures::count(&mut counted, attempt(row, fate), now);
             counted.error = match fate {
                 Fate::NotSent(not_sent) | Fate::Beside(not_sent, _) => Some(not_sent.why.clone()),
                 Fate::Kept | Fate::Sent(_) => None,
@@ -369,9 +523,12 @@ fn moved(
 }
 
 /// How a try counts.
-fn attempt(fate: &Fate) -> Attempt {
+fn attempt(row: &CheckpointRow, fate: &Fate) -> Attempt {
     match fate {
-        Fate::Sent(sent) if sent.was_there => Attempt::NoChanges,
+        Fate::Sent(sent) if sent.was_there && row.status == CheckpointStatus::Proven => {
+            Attempt::NoChanges
+        }
+        // It may have got there before, and nobody knew.
         Fate::Sent(_) => Attempt::Saved,
         // It is in the store, where the host wants it.
         Fate::Kept => Attempt::NoChanges,

@@ -12,7 +12,7 @@ use stillframe_remote::branch_name::BranchName;
 use stillframe_remote::failure_kind::FailureKind;
 use stillframe_remote::proof::Proof;
 use stillframe_remote::push::{Ancestry, Push};
-use stillframe_remote::remote::Remote;
+use stillframe_remote::remote::{FetchError, Remote};
 use stillframe_secrets::SecretRules;
 
 use crate::error::chain;
@@ -122,11 +122,7 @@ impl Sender<'_> {
                 None => (Reaches::No, Reaches::No),
             };
             let Some(step) = step(tip.is_some(), tip_reaches, reaches_tip) else {
-                let why = format!(
-                    "how {commit} and {branch} of {} lie to each other cannot be told",
-                    self.remote.address
-                );
-                return Err(NotSent::new(FailureKind::LocalGit, why));
+                return Err(self.untold(commit, branch));
             };
             let push = match (step, tip) {
                 (Step::There, tip) => {
@@ -171,7 +167,11 @@ impl Sender<'_> {
         match relation()? {
             (Reaches::Unknown, reaches) if reaches != Reaches::Yes => {
                 let fetched = self.remote.fetch(tip, &[commit], self.op);
-                fetched.map_err(|e| NotSent::of(e.failure(), &e))?;
+                fetched.map_err(|e| match e {
+                    // It was there a moment ago: who asks again finds out where the branch is.
+                    FetchError::Gone { .. } => NotSent::of(FailureKind::NetworkBlip, &e),
+                    e => NotSent::of(e.failure(), &e),
+                })?;
                 relation()
             }
             known => Ok(known),
@@ -234,7 +234,8 @@ impl Sender<'_> {
             Proof::Exact => None,
             Proof::MovedTo(tip) => match self.relation(tip, commit).map_err(taken)? {
                 (Reaches::Yes, _) => Some(tip),
-                _ => return Err(self.diverged(commit, branch)),
+                (Reaches::No, _) => return Err(self.diverged(commit, branch)),
+                (Reaches::Unknown, _) => return Err(taken(self.untold(commit, branch))),
             },
         };
         Ok(Sent {
@@ -242,6 +243,14 @@ impl Sender<'_> {
             advanced_to,
             was_there: false,
         })
+    }
+
+    fn untold(&self, commit: ObjectId, branch: &BranchName) -> NotSent {
+        let why = format!(
+            "how {commit} and {branch} of {} lie to each other cannot be told",
+            self.remote.address
+        );
+        NotSent::new(FailureKind::LocalGit, why)
     }
 
     fn diverged(&self, commit: ObjectId, branch: &BranchName) -> NotSent {

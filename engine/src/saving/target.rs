@@ -1,5 +1,7 @@
 //! Where a task's work goes.
 
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use stillframe_backends::{Backend, Checkpoints, ErrorKind, printable};
@@ -7,7 +9,7 @@ use stillframe_remote::address::{Address, ParsedAddress};
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::saving::options::{Names, WorkBranchOptions};
+use crate::options::work_branch::{Names, WorkBranchOptions};
 use crate::workspace::opened::Opened;
 
 /// The remote that is taken where nobody names one.
@@ -17,6 +19,7 @@ const ORIGIN: &str = "origin";
 pub(crate) const OF_WORKSPACE: &str = "workspace:";
 
 /// A workspace with a repository, and where the work of a task goes from there.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) opened: Opened,
     pub(crate) backend: Arc<dyn Backend>,
@@ -72,26 +75,54 @@ impl Target {
         }
     }
 
+    /// Finds the address that was typed, or that the repository suggests.
     fn address_of(&self, remote: Option<&str>) -> Result<Option<ParsedAddress>, Error> {
+        let Some((text, base)) = self.text_of(remote)? else {
+            return Ok(None);
+        };
+        let parse = |text: &OsStr| Address::parse(text, &base).map_err(|e| Error::new(e.kind(), e));
+        let parsed = parse(&text)?;
+        // Two spellings of one directory are one place.
+        let directory = parsed.address.directory();
+        let real = directory.and_then(|path| path.canonicalize().ok());
+        match real {
+            Some(real) => parse(real.as_os_str()).map(Some),
+            None => Ok(Some(parsed)),
+        }
+    }
+
+    /// The address as it is written, and where a relative path begins.
+    fn text_of(&self, remote: Option<&str>) -> Result<Option<(OsString, PathBuf)>, Error> {
+        let typed = |address: &str| {
+            let base = std::env::current_dir();
+            let base = base.map_err(|e| Error::new(ErrorKind::Unavailable, e))?;
+            Ok(Some((OsString::from(address), base)))
+        };
+        // An address that somebody has typed is never the name of another.
+        if let Some(address) = remote.filter(|remote| is_address(remote)) {
+            return typed(address);
+        }
         let workspace = &self.opened.workspace;
         let name = remote.unwrap_or(ORIGIN);
         let suggested = self.checkpoints().remote_address(workspace, name);
-        let suggested = suggested.map_err(|e| Error::new(e.kind(), e))?;
-        let parsed = match (suggested, remote) {
-            (Some(suggested), _) => Address::parse(&suggested.text, &suggested.base),
-            (None, None) => return Ok(None),
-            (None, Some(address)) if address.contains(['/', ':']) || address == "." => {
-                let base =
-                    std::env::current_dir().map_err(|e| Error::new(ErrorKind::Unavailable, e))?;
-                Address::parse(address.as_ref(), &base)
-            }
-            (None, Some(name)) => {
-                return Err(Error::not_found(format!(
-                    "the repository of {} has no remote {name:?}; nothing was done",
-                    printable(workspace.disk_path())
-                )));
-            }
-        };
-        parsed.map(Some).map_err(|e| Error::new(e.kind(), e))
+        match (suggested.map_err(|e| Error::new(e.kind(), e))?, remote) {
+            (Some(suggested), _) => Ok(Some((suggested.text, suggested.base))),
+            (None, None) => Ok(None),
+            (None, Some(path)) if path.contains('/') => typed(path),
+            (None, Some(name)) => Err(Error::not_found(format!(
+                "the repository of {} has no remote {name:?}; nothing was done",
+                printable(workspace.disk_path())
+            ))),
+        }
     }
+}
+
+/// Whether what was typed is an address or a path, and no name of a remote.
+fn is_address(typed: &str) -> bool {
+    typed.contains("://")
+        || typed.contains(':')
+        || [".", ".."].contains(&typed)
+        || ["/", "./", "../"]
+            .iter()
+            .any(|start| typed.starts_with(start))
 }

@@ -1,13 +1,15 @@
 //! What the log is told of a task's work that is being saved.
 
+use serde_json::Value;
 use stillframe_backends::CheckpointOutcome;
 
 use crate::actors::Parts;
 use crate::events::branch_data::{
     PersistFailed, PersistFlagged, PersistStarted, Persisted, PushDivergence, SecretFinding,
 };
+use crate::events::data::data;
 use crate::events::event::EventType;
-use crate::records::checkpoint::CheckpointRow;
+use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::making::{Made, Wanted};
 use crate::saving::save::Fate;
@@ -21,18 +23,21 @@ pub(crate) struct Telling<'a> {
     pub(crate) wanted: &'a Wanted,
 }
 
+/// What the event says that tells of the begin.
+pub(crate) fn started(task: &WorkTaskRow, kind: CheckpointKind, files: Option<u64>) -> Value {
+    data(&PersistStarted {
+        task_id: &task.id,
+        checkpoint: kind.as_str(),
+        file_count: files,
+        recovered: false,
+    })
+}
+
 impl Telling<'_> {
     /// It is about to be captured.
     pub(crate) fn started(&self) -> Change {
-        self.event(
-            EventType::PERSIST_STARTED,
-            PersistStarted {
-                task_id: &self.task.id,
-                checkpoint: self.wanted.kind.as_str(),
-                file_count: None,
-                recovered: false,
-            },
-        )
+        let said = started(self.task, self.wanted.kind, None);
+        self.event(EventType::PERSIST_STARTED, said)
     }
 
     /// The store has a commit of it that it did not have.
@@ -51,11 +56,18 @@ impl Telling<'_> {
             Fate::Kept if made.outcome.is_new => Vec::new(),
             Fate::Kept => vec![self.event(EventType::PERSIST_NOOP, self.persisted(row))],
             Fate::Sent(sent) => {
-                let event_type = match sent.was_there {
-                    true => EventType::PERSIST_NOOP,
-                    false => EventType::PERSIST_PUSHED,
+                let was_known = made.row.as_ref().is_some_and(|before| {
+                    sent.was_there && before.status == CheckpointStatus::Proven
+                });
+                let (event_type, recovered) = match was_known {
+                    true => (EventType::PERSIST_NOOP, false),
+                    false => (EventType::PERSIST_PUSHED, sent.was_there),
                 };
-                vec![self.event(event_type, self.persisted(row))]
+                let said = Persisted {
+                    recovered,
+                    ..self.persisted(row)
+                };
+                vec![self.event(event_type, said)]
             }
             Fate::NotSent(not_sent) => vec![self.failed(row, not_sent)],
             Fate::Beside(not_sent, sent) => {
@@ -64,13 +76,29 @@ impl Telling<'_> {
                     branch: &self.task.branch,
                     side_branch: Some(sent.branch.as_str()),
                 };
-                vec![
-                    self.event(EventType::PUSH_DIVERGENCE_FAILED, divergence),
-                    self.event(EventType::PERSIST_PUSHED, self.persisted(row)),
-                    self.failed(row, not_sent),
-                ]
+                let mut told = vec![self.event(EventType::PUSH_DIVERGENCE_FAILED, divergence)];
+                if !sent.was_there {
+                    told.push(self.event(EventType::PERSIST_PUSHED, self.persisted(row)));
+                }
+                told.push(self.failed(row, not_sent));
+                told
             }
         }
+    }
+
+    /// No commit could be made of it.
+    pub(crate) fn not_made(&self, why: &NotSent) -> Change {
+        let said = PersistFailed {
+            task_id: &self.task.id,
+            repository: "",
+            branch: Some(&self.task.branch),
+            commit: None,
+            kind: why.kind.as_str(),
+            reason: &why.why,
+            findings: Vec::new(),
+            recovered: false,
+        };
+        self.event(EventType::PERSIST_FAILED, said)
     }
 
     /// A person should look.

@@ -17,6 +17,7 @@ use crate::events::draft::EventDraft;
 use crate::events::event::Event;
 use crate::events::query::{Cursor, EventQuery};
 use crate::id::{EventId, SessionId};
+use crate::options::work_branch::WorkBranchOptions;
 use crate::options::{
     CopyRequest, DiffEnd, DiffRequest, RestoreRequest, RunOptions, UndoRequest, WorkspaceOptions,
 };
@@ -32,8 +33,7 @@ use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
 use crate::saving::making::Wanted;
-use crate::saving::options::WorkBranchOptions;
-use crate::saving::save::Saving;
+use crate::saving::save::Prepared;
 use crate::session::handle::RunHandle;
 use crate::session::stream::EventStream;
 use crate::session::{copy, details, undo};
@@ -48,6 +48,9 @@ use crate::workspace::capture::{self, NOW};
 use crate::workspace::opened::{self, Opened};
 use crate::workspace::restore::{self, Restoring};
 use crate::workspace::{backends, compare, turn};
+
+/// The message of a checkpoint that is made outside of runs, unless the host has its own.
+const BY_HAND: &str = "[checkpoint] task {task}";
 
 /// The most bytes of a label that the host chooses: a line, not a document.
 const MAX_LABEL_BYTES: usize = 1_000;
@@ -242,19 +245,16 @@ impl SessionManager {
             kind: CheckpointKind::Periodic,
             run_id: None,
             session_id: self.id.clone(),
-            template: branch.message.clone(),
+            // There is no run that it could name.
+            template: Some(branch.message.clone().unwrap_or_else(|| BY_HAND.to_owned())),
             on_remote: Vec::new(),
         };
-        let saving = Saving {
-            core: self.core.clone(),
-            opened,
-            branch: branch.clone(),
-            wanted,
-        };
+        let (core, branch) = (self.core.clone(), branch.clone());
         self.core
             .operation(async move {
-                let cancel = Cancellation::of(&saving.core, &saving.opened.options);
-                saving.save(&cancel).await
+                let cancel = Cancellation::of(&core, &opened.options);
+                let prepared = Prepared::of(&core, opened, &branch).await?;
+                prepared.save(&core, wanted, None, &cancel).await
             })
             .await
     }

@@ -299,13 +299,15 @@ impl Round<'_> {
         match checker::undisturbed(ws, &["restore", &first]) {
             Ok(output) => {
                 let answer = output.json();
-                let skipped = json::names_in(&answer["skipped"]);
+                let mut named = json::names_in(&answer["skipped"]);
+                // A file that a rule of today protects may lie where a directory was.
+                named.extend(json::names(&answer["leftover_ignored"]));
                 let now = view::worktree(ws.root());
                 let mut differing = before.differing(&now);
                 // What came since, and a rule of today protects, stays.
                 differing.retain(|path| {
-                    let is_named = |named: &String| checker::is_below(path, named);
-                    before.line(path).is_some() && !skipped.iter().any(is_named)
+                    let is_named = |name: &String| checker::is_below(path, name);
+                    before.line(path).is_some() && !named.iter().any(is_named)
                 });
                 if !differing.is_empty() {
                     let lines = view::difference(before, &now).unwrap_or_default();

@@ -254,6 +254,9 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
         if nested.is_some() && !self.sources.staged.has_below(&full) {
             // A new one is not ours to commit; what it took the place of is gone.
+            if self.sources.purpose == Purpose::Checkpoint {
+                self.left.submodules.insert(full.clone());
+            }
             if head
                 .as_ref()
                 .is_some_and(|item| item.kind != ItemKind::Directory)

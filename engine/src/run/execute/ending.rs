@@ -1,7 +1,9 @@
 //! Ending a run: the record of the end, and the answer to the caller.
 
 use serde_json::Value;
-use stillframe_backends::ErrorKind;
+use stillframe_backends::{ErrorKind, Interrupt};
+use stillframe_remote::failure_kind::FailureKind;
+use tokio_util::sync::CancellationToken;
 
 use super::RunTask;
 use super::result::unwanted;
@@ -10,6 +12,7 @@ use crate::error::Error;
 use crate::events::data::RunEnded;
 use crate::failure::Failure;
 use crate::id::RunId;
+use crate::records::came_for::EndsAs;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
@@ -19,7 +22,11 @@ use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::settle;
+use crate::saving::making::Wanted;
+use crate::saving::recorded;
+use crate::saving::save::Prepared;
 use crate::step::step_log::StepLog;
+use crate::workspace::cancellation::Cancellation;
 
 /// How often the end of a run is written down anew that something else came in between of.
 const MAX_ENDINGS: usize = 4;
@@ -33,9 +40,14 @@ impl RunTask {
         mut rollback: Option<RestoreDocument>,
         steps: &StepLog,
     ) -> Result<RunOutcome, Error> {
+        let is_saved = self.saved(&result, &mut closing, rollback.as_ref(), steps);
+        let is_saved = match is_saved.await {
+            Ok(is_saved) => is_saved,
+            Err(e) => return Err(e.touched_if(true).in_run(self.run_id.clone())),
+        };
         let mut tries = 1;
         let logged = loop {
-            let logged = self.log_end(&result, &closing, rollback.as_ref(), steps);
+            let logged = self.log_end(&result, &closing, rollback.as_ref(), (steps, is_saved));
             match logged.await {
                 // A question was answered in that moment, or somebody asked the run to stop.
                 Err(e) if e.kind() == ErrorKind::Conflict && tries < MAX_ENDINGS => {
@@ -66,6 +78,7 @@ impl RunTask {
                 diff: closing.diff,
                 rollback,
                 error: closing.error,
+                saved: closing.saved,
             },
             phases,
             questions,
@@ -83,9 +96,11 @@ impl RunTask {
         result: &RunResult,
         closing: &Closing,
         rollback: Option<&RestoreDocument>,
-        steps: &StepLog,
+        (steps, is_saved): (&StepLog, bool),
     ) -> Result<(), Error> {
+        let ends = EndsAs::parse(result.status.as_str()).filter(|_| is_saved);
         let event = match result.status {
+            _ if ends.is_some() => ends.map(RunEvent::Persisted).expect("it was looked at"),
             RunStatus::Completed => RunEvent::Done,
             RunStatus::Timeout => RunEvent::TimedOut,
             RunStatus::Cancelled => RunEvent::Cancelled,
@@ -134,15 +149,65 @@ impl RunTask {
         self.write_end(End {
             exit_code: result.exit_code,
             error: result.error.clone(),
-            output: result
-                .output
-                .as_ref()
-                .map_or(Value::Null, |output| document(&KeptOutput::of(output))),
+            output: returned(result),
             workspace: closing::summary(closing, rollback),
             left: Some(left),
             ..End::new(event, said)
         })
         .await
+    }
+
+    /// Saves what the run left on the branch of its task, once it is on record how the work ended,
+    /// unless it rests or is of no task. Answers whether the run ends from there.
+    ///
+    /// Somebody who cancels the run does not stop that: what was done is not lost.
+    async fn saved(
+        &self,
+        result: &RunResult,
+        closing: &mut Closing,
+        rollback: Option<&RestoreDocument>,
+        steps: &StepLog,
+    ) -> Result<bool, Error> {
+        let ends = EndsAs::parse(result.status.as_str());
+        let (Some(branch), Some(ends), Some(place), Some(after)) = (
+            &self.options.work_branch,
+            ends,
+            &self.workspace,
+            &closing.after,
+        ) else {
+            return Ok(false);
+        };
+        let after = after.id.clone();
+        let (core, opened) = (&self.core, place.opened.clone());
+        let prepared = match Prepared::of(core, opened, branch).await {
+            Ok(prepared) => prepared,
+            Err(e) => {
+                // There is no repository, or none that can be read: nothing was asked or started.
+                closing.saved = Some(recorded::not_made(branch, &after, FailureKind::Unknown, &e));
+                return Ok(false);
+            }
+        };
+        let wanted = Wanted::of_run((&self.session_id, &self.run_id), ends, branch);
+        if matches!(ends, EndsAs::Completed | EndsAs::Failed) {
+            steps.withdraw_all().await?;
+        }
+        let said = prepared.started(wanted.kind, closing.diff.as_ref().map(|d| d.files_changed));
+        self.write_end(End {
+            exit_code: result.exit_code,
+            error: result.error.clone(),
+            output: returned(result),
+            workspace: closing::summary(closing, rollback),
+            ..End::new(RunEvent::Persisting(ends), said)
+        })
+        .await?;
+        let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
+        let saved = prepared
+            .save(core, wanted, Some(after.clone()), &cancel)
+            .await;
+        closing.saved = Some(
+            saved.unwrap_or_else(|e| recorded::not_made(branch, &after, FailureKind::LocalGit, &e)),
+        );
+        Ok(true)
     }
 
     /// Ends the run or parks it, unless it is another engine's by then.
@@ -260,6 +325,12 @@ impl RunTask {
             is_stored: false,
         })
     }
+}
+
+/// What the row of a run says of what its adapter returned.
+fn returned(result: &RunResult) -> Value {
+    let output = result.output.as_ref();
+    output.map_or(Value::Null, |output| document(&KeptOutput::of(output)))
 }
 
 /// Ends a run whose task has panicked, which takes a defect of the engine.

@@ -8,7 +8,8 @@ use stillframe_remote::branch_name::{BranchName, Namespace, TaskId};
 use stillframe_remote::git_process::DEFAULT_LIMIT;
 
 use crate::error::Error;
-use crate::saving::credentials::{BoxCredentials, CredentialProvider};
+use crate::options::credentials::{BoxCredentials, CredentialProvider};
+use crate::records::run_document::KeptBranch;
 
 /// A task, and where its work goes: to a branch of a remote that is the task's alone.
 ///
@@ -91,6 +92,26 @@ impl WorkBranchOptions {
     /// than 200 bytes.
     pub fn branch_name(&self) -> Result<String, Error> {
         Ok(self.names()?.branch.as_str().to_owned())
+    }
+
+    /// What is kept of it.
+    pub(crate) fn kept(&self) -> KeptBranch {
+        KeptBranch {
+            task: self.task.clone(),
+            namespace: self.namespace.clone(),
+            remote: self.remote.clone(),
+            message: self.message.clone(),
+        }
+    }
+
+    /// Of what was kept: nobody asks.
+    pub(crate) fn of_kept(kept: KeptBranch) -> Self {
+        Self {
+            namespace: kept.namespace,
+            remote: kept.remote,
+            message: kept.message,
+            ..Self::of(kept.task)
+        }
     }
 
     pub(crate) fn names(&self) -> Result<Names, Error> {
