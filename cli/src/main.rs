@@ -5,6 +5,7 @@
 //! has the exit codes.
 
 mod args;
+mod branch;
 mod commands;
 mod config;
 mod copying;

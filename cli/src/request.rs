@@ -25,11 +25,11 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs,
-    ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, SnapshotArgs,
-    SnapshotVerb, TaskCommand, UndoArgs,
+    ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs, ListArgs,
+    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, SnapshotArgs, SnapshotVerb,
+    TaskCommand, UndoArgs,
 };
-use crate::commands;
+use crate::branch;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
 use crate::failure::Failure;
 use crate::guardian;
@@ -114,16 +114,8 @@ pub(crate) enum Request {
     Events(EventsOf),
     /// Print events, and go on with those to come.
     FollowEvents(EventsOf),
-    /// Name the branch of a task.
-    TaskName(WorkBranchOptions),
-    /// List tasks.
-    Tasks,
-    /// Show a task.
-    ShowTask(String),
-    /// Save the work of a task.
-    Checkpoint(WorkspaceOptions, Box<WorkBranchOptions>),
-    /// Let a finding be sent.
-    AllowSecret(WorkspaceOptions, AllowedSecret),
+    /// What is asked of tasks.
+    Task(TaskRequest),
     /// List artifacts.
     Artifacts(Option<String>),
     /// Read an artifact.
@@ -153,6 +145,21 @@ pub(crate) enum ConfigRequest {
     Show(Option<PathBuf>),
     /// Whether it is right.
     Check,
+}
+
+/// What is asked of tasks.
+#[derive(Debug)]
+pub(crate) enum TaskRequest {
+    /// Name the branch of one.
+    Name(Box<WorkBranchOptions>),
+    /// List them.
+    List,
+    /// Show one.
+    Show(String),
+    /// Save the work of one.
+    Checkpoint(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
+    /// Let a finding be sent.
+    AllowSecret(Box<WorkspaceOptions>, AllowedSecret),
 }
 
 /// Which events are printed.
@@ -341,7 +348,7 @@ impl Request {
                 id: id.to_string_lossy().into_owned(),
                 to,
             },
-            Command::Task { command } => task(command, &chooser)?,
+            Command::Task { command } => Self::Task(task(command, &chooser)?),
             Command::Artifact { command } => match command {
                 ArtifactCommand::List { run } => {
                     Self::Artifacts(run.map(|id| id.to_string_lossy().into_owned()))
@@ -422,9 +429,7 @@ impl Request {
                     | Self::Sessions(_)
                     | Self::Transcript { .. }
                     | Self::Export { .. }
-                    | Self::TaskName(_)
-                    | Self::Tasks
-                    | Self::ShowTask(_)
+                    | Self::Task(TaskRequest::Name(_) | TaskRequest::List | TaskRequest::Show(_))
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
                     | Self::Questions(_)
@@ -499,11 +504,12 @@ impl Request {
             | Self::PlanPurge(workspace, _)
             | Self::Purge(workspace, _)
             | Self::Gc(workspace, ..)
-            | Self::Checkpoint(workspace, _)
-            | Self::AllowSecret(workspace, _)
             | Self::Show(_, Some(workspace))
             | Self::ShowFile(_, Some(workspace), _)
             | Self::ListFiles(_, Some(workspace)) => Some(&workspace.path),
+            Self::Task(
+                TaskRequest::Checkpoint(workspace, _) | TaskRequest::AllowSecret(workspace, _),
+            ) => Some(&workspace.path),
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
             Self::Show(_, None)
@@ -520,9 +526,7 @@ impl Request {
             | Self::FollowEvents(_)
             | Self::Transcript { .. }
             | Self::Export { .. }
-            | Self::TaskName(_)
-            | Self::Tasks
-            | Self::ShowTask(_)
+            | Self::Task(_)
             | Self::Artifacts(_)
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)
@@ -788,7 +792,7 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
         options = options.run_id(id);
     }
     match args.task {
-        Some(task) => options = options.work_branch(work_branch(task, args.branch)?),
+        Some(task) => options = options.work_branch(branch::of_task(task, args.branch)?),
         None if args.branch.is_given() => {
             return Err(Failure::usage(
                 "--namespace, --remote, --message and --token-env are of a task; add --task ID; nothing was run",
@@ -907,39 +911,27 @@ fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
     }
 }
 
-/// The branch of a task, of which there may be one.
-fn work_branch(task: String, args: BranchArgs) -> Result<WorkBranchOptions, Failure> {
-    let mut options = WorkBranchOptions::of(task);
-    options.namespace = args.namespace;
-    options.remote = args.remote;
-    options.message = args.message;
-    if let Some(name) = args.token_env {
-        options = options.credentials(commands::task::OfVariable(name));
-    }
-    commands::task::named(&options)?;
-    Ok(options)
-}
-
-fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Failure> {
     Ok(match command {
         TaskCommand::Name { id, namespace } => {
             let mut options = WorkBranchOptions::of(id);
             options.namespace = namespace;
-            Request::TaskName(options)
+            TaskRequest::Name(Box::new(options))
         }
-        TaskCommand::List => Request::Tasks,
-        TaskCommand::Show { id } => Request::ShowTask(id),
+        TaskCommand::List => TaskRequest::List,
+        TaskCommand::Show { id } => TaskRequest::Show(id),
         TaskCommand::Checkpoint(args) => {
-            let options = work_branch(args.id, args.branch)?;
-            Request::Checkpoint(chooser.configured()?.0, Box::new(options))
+            let options = branch::of_task(args.id, args.branch)?;
+            let workspace = chooser.configured()?.0;
+            TaskRequest::Checkpoint(Box::new(workspace), Box::new(options))
         }
         TaskCommand::AllowSecret {
             rule,
             path,
             fingerprint,
         } => {
-            let finding = commands::task::finding(rule, &path, fingerprint)?;
-            Request::AllowSecret(chooser.plain()?, finding)
+            let finding = branch::finding(rule, &path, fingerprint)?;
+            TaskRequest::AllowSecret(Box::new(chooser.plain()?), finding)
         }
     })
 }

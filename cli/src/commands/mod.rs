@@ -159,16 +159,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Export { id, to } => {
             until_a_signal(|cancellation| export::export(tools, &id, to, cancellation)).await
         }
-        Request::TaskName(options) => task::name(tools, &options),
-        Request::Tasks => task::list(tools).await,
-        Request::ShowTask(id) => task::show(tools, &id).await,
-        Request::Checkpoint(workspace, branch) => {
-            while_wanted(workspace, |workspace| {
-                task::checkpoint(tools, workspace, *branch)
-            })
-            .await
-        }
-        Request::AllowSecret(workspace, finding) => task::allow(tools, workspace, finding).await,
+        Request::Task(request) => task::answer(tools, request).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,

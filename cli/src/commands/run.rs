@@ -175,10 +175,8 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         progress.clear();
     }
     let document = outcome.document();
-    let before = document
-        .workspace
-        .as_ref()
-        .and_then(|workspace| workspace.before_snapshot.as_ref());
+    let before = document.workspace.as_ref();
+    let before = before.and_then(|workspace| workspace.before_snapshot.as_ref());
     let is_copied_only = match before {
         Some(before) => restore::is_copied_only(tools, before).await,
         None => false,
@@ -208,17 +206,12 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     reply.notes = story(&ended, &carried.elsewhere);
     if let Some(workspace) = &document.workspace {
         reply.warnings = warnings(workspace, retains);
+        task::tell(&mut reply, workspace.saved.as_ref());
         // A rollback that was refused has said why.
         if ended.is_copied_only && workspace.rollback.is_none() {
             let way_back = ended.way_back(workspace, &carried.elsewhere);
             reply.warnings.extend(way_back);
         }
-    }
-    let saved = document.workspace.as_ref();
-    if let Some(saved) = saved.and_then(|workspace| workspace.saved.as_ref()) {
-        reply.notes.push(task::told(saved).trim_end().to_owned());
-        reply.notes.extend(task::ways(saved));
-        reply.warnings.extend(task::doubts(saved));
     }
     reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))

@@ -4,17 +4,16 @@ use serde::Serialize;
 use stillframe::WorkspaceOptions;
 use stillframe::backends::{AllowedSecret, shell_word};
 use stillframe::records::{CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord};
-use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
+use stillframe::tasks::WorkBranchOptions;
 
-use super::Tools;
+use super::{Tools, while_wanted};
+use crate::branch;
 use crate::failure::Failure;
 use crate::output::{Reply, count, printable};
+use crate::request::TaskRequest;
 
 /// The digits of a commit that people read.
 const SHORT: usize = 7;
-
-/// The digits of a fingerprint.
-const FINGERPRINT_CHARS: usize = 64;
 
 /// The branch of a task.
 #[derive(Serialize)]
@@ -48,29 +47,25 @@ pub(crate) struct Allowed<'a> {
     fingerprint: &'a str,
 }
 
-/// A token of the environment.
-pub(crate) struct OfVariable(pub(crate) String);
-
-impl CredentialProvider for OfVariable {
-    async fn credential(&self, _: &str) -> Result<Credential, String> {
-        let name = &self.0;
-        let token = std::env::var_os(name).filter(|token| !token.is_empty());
-        let token = token.ok_or_else(|| format!("{name} is not set"))?;
-        let token = Secret::new(token.into_encoded_bytes())
-            .map_err(|_| format!("{name} has no token in it"))?;
-        Ok(Credential::token(token, None))
+/// What is asked of tasks.
+pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply, Failure> {
+    match request {
+        TaskRequest::Name(options) => name(tools, &options),
+        TaskRequest::List => list(tools).await,
+        TaskRequest::Show(id) => show(tools, &id).await,
+        TaskRequest::Checkpoint(workspace, branch) => {
+            while_wanted(*workspace, |workspace| {
+                checkpoint(tools, workspace, *branch)
+            })
+            .await
+        }
+        TaskRequest::AllowSecret(workspace, finding) => allow(tools, *workspace, finding).await,
     }
 }
 
-/// The branch of a task; that there can be none is a mistake of who typed it.
-pub(crate) fn named(options: &WorkBranchOptions) -> Result<String, Failure> {
-    let named = options.branch_name();
-    named.map_err(|e| Failure::usage(e.to_string()))
-}
-
 /// Prints the name of a task's branch.
-pub(super) fn name(tools: &Tools, options: &WorkBranchOptions) -> Result<Reply, Failure> {
-    let branch = named(options)?;
+fn name(tools: &Tools, options: &WorkBranchOptions) -> Result<Reply, Failure> {
+    let branch = branch::named(options)?;
     let document = Named {
         task: &options.task,
         branch: &branch,
@@ -79,7 +74,7 @@ pub(super) fn name(tools: &Tools, options: &WorkBranchOptions) -> Result<Reply, 
 }
 
 /// Lists the tasks.
-pub(super) async fn list(tools: &Tools) -> Result<Reply, Failure> {
+async fn list(tools: &Tools) -> Result<Reply, Failure> {
     let tasks = tools.engine.tasks().await?;
     let reply = Reply::new(tools.json, &tasks, || tasks.iter().map(line).collect());
     Ok(match tasks.is_empty() {
@@ -89,7 +84,7 @@ pub(super) async fn list(tools: &Tools) -> Result<Reply, Failure> {
 }
 
 /// Shows a task.
-pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
+async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
     let (task, checkpoints) = tools.engine.find_task(id).await?;
     let shown = Shown { task, checkpoints };
     Ok(Reply::new(tools.json, &shown, || {
@@ -102,7 +97,7 @@ pub(super) async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
 }
 
 /// Saves the work in a workspace.
-pub(super) async fn checkpoint(
+async fn checkpoint(
     tools: &Tools,
     workspace: WorkspaceOptions,
     branch: WorkBranchOptions,
@@ -122,7 +117,7 @@ pub(super) async fn checkpoint(
 }
 
 /// Lets a finding be sent.
-pub(super) async fn allow(
+async fn allow(
     tools: &Tools,
     workspace: WorkspaceOptions,
     finding: AllowedSecret,
@@ -144,33 +139,22 @@ pub(super) async fn allow(
     }))
 }
 
-/// A finding as it was typed.
-pub(crate) fn finding(
-    rule: String,
-    path: &std::ffi::OsStr,
-    fingerprint: String,
-) -> Result<AllowedSecret, Failure> {
-    let typed = path.as_encoded_bytes();
-    let path = match typed {
-        b"." => Ok(stillframe::backends::RelPath::root()),
-        typed => stillframe::backends::RelPath::new(typed),
-    };
-    let path = path.map_err(|e| Failure::usage(e.to_string()))?;
-    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    if fingerprint.len() != FINGERPRINT_CHARS || !fingerprint.bytes().all(is_digit) {
-        return Err(Failure::usage(format!(
-            "a fingerprint has {FINGERPRINT_CHARS} hexadecimal digits, as \"task checkpoint\" prints them; nothing was allowed"
-        )));
-    }
-    Ok(AllowedSecret::new(rule, path, fingerprint))
-}
-
 fn short(commit: &str) -> &str {
     commit.get(..SHORT).unwrap_or(commit)
 }
 
+/// Tells of the work of a run, if it is of a task.
+pub(super) fn tell(reply: &mut Reply, saved: Option<&SavedWork>) {
+    let Some(saved) = saved else {
+        return;
+    };
+    reply.notes.push(told(saved).trim_end().to_owned());
+    reply.notes.extend(ways(saved));
+    reply.warnings.extend(doubts(saved));
+}
+
 /// Where the work is, in one line.
-pub(super) fn told(saved: &SavedWork) -> String {
+fn told(saved: &SavedWork) -> String {
     let branch = printable(&saved.branch);
     let remote = saved.remote.as_deref().map(printable).unwrap_or_default();
     let Some(commit) = saved.commit.as_deref().map(short) else {
@@ -207,7 +191,7 @@ pub(super) fn told(saved: &SavedWork) -> String {
 }
 
 /// Why the work is not on its branch, and what the commit does not have of the workspace.
-pub(super) fn doubts(saved: &SavedWork) -> Vec<String> {
+fn doubts(saved: &SavedWork) -> Vec<String> {
     let as_head = saved.unconverted_paths.iter();
     let as_head = as_head.map(|path| {
         format!("{path} is in the commit as HEAD has it: a filter applies to it, and none is run")
@@ -229,7 +213,7 @@ pub(super) fn doubts(saved: &SavedWork) -> Vec<String> {
 }
 
 /// What can be done about secret values that were found.
-pub(super) fn ways(saved: &SavedWork) -> Vec<String> {
+fn ways(saved: &SavedWork) -> Vec<String> {
     let way = |found: &FoundSecret| {
         let place = match (found.path.is_root(), found.line) {
             (true, line) => format!("line {line} of the commit {}", short(&found.commit)),

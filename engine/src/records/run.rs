@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use stillframe_backends::Label;
 
 use crate::events::event::EventType;
-use crate::records::came_for::EndsAs;
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,6 +88,15 @@ pub(crate) enum RunEvent {
     Unproven,
 }
 
+/// What a run ends as once its work is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum EndsAs {
+    Completed,
+    Failed,
+    Timeout,
+    Cancelled,
+}
+
 /// Where an event leads, and what it leaves in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transition {
@@ -104,6 +112,32 @@ pub(crate) struct Transition {
 pub(crate) struct IllegalEvent {
     from: RunStatus,
     event: RunEvent,
+}
+
+impl EndsAs {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Completed,
+        Self::Failed,
+        Self::Timeout,
+        Self::Cancelled,
+    ];
+
+    /// The status that the run ends with.
+    pub(crate) fn status(self) -> RunStatus {
+        match self {
+            Self::Completed => RunStatus::Completed,
+            Self::Failed => RunStatus::Failed,
+            Self::Timeout => RunStatus::Timeout,
+            Self::Cancelled => RunStatus::Cancelled,
+        }
+    }
+
+    /// The end of this name, which is that of its status.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|one| one.status().as_str() == text)
+    }
 }
 
 impl RunEvent {
@@ -364,6 +398,15 @@ mod tests {
             rows.push((Status::Persisting, Event::Persisted(ends), ends.status()));
         }
         rows
+    }
+
+    #[test]
+    fn a_run_ends_as_each_status_that_is_an_end_and_no_other() {
+        for status in RunStatus::ALL {
+            let ends = EndsAs::parse(status.as_str());
+            assert_eq!(ends.is_some(), status.is_terminal(), "{status}");
+            assert_eq!(ends.map(EndsAs::status).unwrap_or(status), status);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::events::data::{Failed, PhaseMoved, StepLeft, StepMoved};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::StepId;
-use crate::records::came_for::EndsAs;
+use crate::records::run::EndsAs;
 use crate::records::run::RunEvent;
 
 /// Where a phase or a step stands.

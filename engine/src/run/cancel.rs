@@ -16,9 +16,10 @@ use crate::records::run_row::RunRow;
 use crate::records::session::SessionEvent;
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::lock::RunLock;
+use crate::run::on_record::Settled;
 use crate::run::owner::{self, has_owner};
 use crate::run::recorded::{Claim, Recorded, recorded};
-use crate::run::settle::{self, Settled};
+use crate::run::settle;
 use crate::state::change::Change;
 
 /// How often a run that moves while it is cancelled is looked at again.

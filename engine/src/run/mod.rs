@@ -9,6 +9,7 @@ pub(crate) mod end;
 pub(crate) mod execute;
 pub(crate) mod heartbeat;
 pub(crate) mod lock;
+mod on_record;
 pub(crate) mod owner;
 mod patch;
 pub(crate) mod recorded;

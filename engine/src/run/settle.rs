@@ -18,40 +18,26 @@ use crate::id::RunId;
 use crate::options::WorkspaceOptions;
 use crate::policy::used::{Used, worked_until};
 use crate::process::survivors;
-use crate::records::lease::Lease;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::queue::QueueState;
 use crate::records::recovery::Survivor;
-use crate::records::restore_document::RestoreRow;
-use crate::records::run::{RunEvent, RunStatus};
+use crate::records::run::RunEvent;
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
+use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
 use crate::run::requeue::put_back;
 use crate::run::saving;
-use crate::state::{StateStore, snapshot_name};
+use crate::state::snapshot_name;
 use crate::workspace::adoption::{Untold, adopt};
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, capture, turn};
 
-/// Why a run that a dead engine left is failed.
-pub(crate) const STRANDED: &str = "stranded_in_progress";
-
 /// How often a run that moves while it is settled is looked at.
 pub(crate) const MAX_LOOKS: usize = 4;
-
-/// What became of a run that was to be settled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
-    /// It rests or has ended, by this engine or another one.
-    Done,
-    /// It is as it was: somebody is at work in its workspace, who may be its owner, or its owner is
-    /// back.
-    Left,
-}
 
 /// Puts on record what one run left in the workspace, and ends it as failed; or, if it can be
 /// resumed, as interrupted.
@@ -192,54 +178,6 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     };
     end_run(core, (&run.session_id, &run.id), end).await?;
     Ok(Settled::Done)
-}
-
-/// What is on record of a run that is to be settled.
-pub(super) struct OnRecord {
-    has_phases: bool,
-    pub(super) lease: Option<Lease>,
-    /// Where it stands in the queue, if it was submitted.
-    queue: Option<QueueState>,
-    /// Its rollback, if one had begun.
-    pub(super) rollback: Option<RestoreRow>,
-}
-
-impl OnRecord {
-    pub(super) async fn read(core: &Core, run_id: &RunId) -> Result<Self, Error> {
-        let asked = run_id.clone();
-        let read = move |store: &dyn StateStore| {
-            Ok(Self {
-                has_phases: !store.phases(&asked)?.is_empty(),
-                lease: store.lease(&asked)?,
-                queue: store.queue_row(&asked)?.map(|row| row.state),
-                rollback: store.rollback_of_run(&asked)?,
-            })
-        };
-        core.parts.reader.read(read).await
-    }
-
-    /// Whether somebody asked for the end of the run, and its engine died before it heard of it.
-    fn is_unwanted(&self) -> bool {
-        let lease = self.lease.as_ref();
-        lease.is_some_and(|lease| lease.cancel_requested_at.is_some())
-    }
-
-    /// Whether its work has not begun, and its place is in the queue.
-    fn is_to_be_begun(&self) -> bool {
-        self.queue.is_some_and(QueueState::is_queued) && !self.is_unwanted()
-    }
-
-    /// What happens to the run: it rests where it can be resumed. Of one whose rollback had begun
-    /// the steps are undone.
-    pub(super) fn event(&self, run: &RunRow) -> RunEvent {
-        let is_resumable = run.begun_as().resumable || self.has_phases;
-        match (is_resumable && self.rollback.is_none(), self.is_unwanted()) {
-            (_, true) => RunEvent::Cancelled,
-            (true, false) if run.status == RunStatus::Asking => RunEvent::Parked,
-            (true, false) => RunEvent::Interrupted,
-            (false, false) => RunEvent::Stranded,
-        }
-    }
 }
 
 /// What a run left in its workspace, and why that could not be seen; `None`: its work had not begun

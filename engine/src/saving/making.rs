@@ -2,65 +2,21 @@
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    CheckpointKind as Kind, CheckpointMessage, CheckpointOutcome, CheckpointRequest, ErrorKind,
-    Label, LockedWorkspace, Operation, SnapshotId,
+    CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, ErrorKind, Label,
+    LockedWorkspace, Operation, SnapshotId,
 };
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::id::{RunId, SessionId};
-use crate::options::work_branch::WorkBranchOptions;
-use crate::records::came_for::EndsAs;
+use crate::id::RunId;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::target::Target;
 use crate::saving::told::Telling;
+use crate::saving::work::{Made, Wanted};
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
 use crate::workspace::capture::{self, Whose};
-
-/// What is to be made.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) kind: CheckpointKind,
-    /// The run whose work it is; `None`: somebody asks for it outside of runs.
-    pub(crate) run_id: Option<RunId>,
-    pub(crate) session_id: SessionId,
-    /// What the host's message is made of, in place of the subject.
-    pub(crate) template: Option<String>,
-    /// What the remote has, as far as it could be asked.
-    pub(crate) on_remote: Vec<String>,
-}
-
-impl Wanted {
-    /// Of a run whose work has ended so.
-    pub(crate) fn of_run(
-        (session_id, run_id): (&SessionId, &RunId),
-        ends: EndsAs,
-        branch: &WorkBranchOptions,
-    ) -> Self {
-        Self {
-            kind: match ends {
-                EndsAs::Completed => CheckpointKind::Periodic,
-                EndsAs::Failed | EndsAs::Timeout | EndsAs::Cancelled => CheckpointKind::Wip,
-            },
-            run_id: Some(run_id.clone()),
-            session_id: session_id.clone(),
-            template: branch.message.clone(),
-            on_remote: Vec::new(),
-        }
-    }
-}
-
-/// A checkpoint in the store.
-#[derive(Clone, Debug)]
-pub(crate) struct Made {
-    /// `None`: there is nothing to commit, and no commit at all.
-    pub(crate) row: Option<CheckpointRow>,
-    pub(crate) outcome: CheckpointOutcome,
-    /// The snapshot that it is of.
-    pub(crate) snapshot: SnapshotId,
-}
 
 /// Captures the workspace for a checkpoint.
 pub(crate) fn capture(

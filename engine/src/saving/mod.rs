@@ -5,9 +5,10 @@
 //! or workspace changes here. What speaks with a remote blocks, and has no lock of a workspace.
 
 mod lock;
-pub(crate) mod making;
+mod making;
 pub(crate) mod recorded;
 pub(crate) mod save;
 mod sending;
 mod target;
 mod told;
+pub(crate) mod work;

@@ -10,9 +10,8 @@ use crate::records::saved_work::{
     CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord,
 };
 use crate::records::work_task::WorkTaskRow;
-use crate::saving::making::Made;
-use crate::saving::save::Fate;
 use crate::saving::target::{OF_WORKSPACE, Target};
+use crate::saving::work::{Fate, Made};
 
 /// What became of a task's work.
 pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fate) -> SavedWork {

@@ -28,11 +28,12 @@ use crate::records::checkpoint::{
 use crate::records::saved_work::SavedWork;
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::lock::TaskLock;
-use crate::saving::making::{self, Made, Wanted};
+use crate::saving::making;
 use crate::saving::recorded::saved;
-use crate::saving::sending::{Gate, NotSent, Sender, Sent};
+use crate::saving::sending::{Gate, NotSent, Sender};
 use crate::saving::target::Target;
 use crate::saving::told::{self, Telling};
+use crate::saving::work::{Fate, Made, Wanted};
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
@@ -42,16 +43,6 @@ use crate::workspace::turn;
 
 /// How often a task's row is written again that somebody else moves meanwhile.
 const TRIES: usize = 5;
-
-/// What became of a checkpoint at the remote.
-pub(crate) enum Fate {
-    /// There is no remote.
-    Kept,
-    Sent(Sent),
-    NotSent(NotSent),
-    /// The branch has a history of its own, and the work is beside it.
-    Beside(NotSent, Sent),
-}
 
 /// A task, and the workspace that has its work.
 pub(crate) struct Prepared {

@@ -11,9 +11,8 @@ use crate::events::data::data;
 use crate::events::event::EventType;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus};
 use crate::records::work_task::WorkTaskRow;
-use crate::saving::making::{Made, Wanted};
-use crate::saving::save::Fate;
 use crate::saving::sending::NotSent;
+use crate::saving::work::{Fate, Made, Wanted};
 use crate::state::change::{Change, NewEvent};
 
 /// Whose work is told of.

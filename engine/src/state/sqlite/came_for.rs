@@ -4,7 +4,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::values::{json, parse, word};
 use crate::id::RunId;
-use crate::records::came_for::{CameFor, EndsAs};
+use crate::records::came_for::CameFor;
+use crate::records::run::EndsAs;
 use crate::records::run::RunStatus;
 use crate::state::error::StateError;
 use crate::state::row_sum::{self, damaged};

@@ -67,8 +67,8 @@ pub(super) fn apply(
             ending,
             came_for,
         } => {
-            let ending = ending.as_deref();
-            move_run(tx, id, (*from, *to), *at, ending, came_for.as_ref())
+            let ending = (ending.as_deref(), came_for.as_ref());
+            move_run(tx, id, (*from, *to), *at, ending)
         }
         Change::Fence { run_id, epoch } => fence(tx, run_id, *epoch),
         Change::ClaimLease {
@@ -107,10 +107,7 @@ pub(super) fn apply(
         Change::ForgetSnapshots(ids) => forget_snapshots(tx, ids),
         Change::ForgetEvents(events) => forget_events(tx, events),
         Change::ForgetRuns(ids) => forget_runs(tx, ids),
-        Change::BeginRemoval(removal) => {
-            appended.look_again(&removal.id);
-            begin_removal(tx, removal)
-        }
+        Change::BeginRemoval(removal) => begin_removal(tx, removal, appended),
         Change::IfBeingRemoved(id) => check_being_removed(tx, id),
         Change::ForgetSession(id) => forget_session(tx, id),
         Change::PinSnapshot { row, at } => pin(tx, row, *at),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
+use super::events::Appended;
 use super::events::last_sequence;
 use super::removals::{BEING_REMOVED, check_being_removed, conflict};
 use super::values::{count, id, limit, nanoseconds};
@@ -162,7 +163,9 @@ pub(super) fn forget_runs(transaction: &Connection, ids: &[RunId]) -> Result<(),
 pub(super) fn begin_removal(
     transaction: &Connection,
     removal: &SessionRemoval,
+    appended: &mut Appended,
 ) -> Result<(), StateError> {
+    appended.look_again(&removal.id);
     let (id, at) = (&removal.id, nanoseconds(removal.at));
     if !is_removable(transaction, removal)? || session_extent(transaction, id)? != removal.seen {
         return Err(conflict(id, "ended and needed by nothing", "in use"));

@@ -160,7 +160,7 @@ fn withdraw(
     let (pending, cancelled) = (RunStatus::Pending, RunStatus::Cancelled);
     let ending = Some(&withdrawal.ending);
     let moves = (pending, cancelled);
-    move_run(transaction, run_id, moves, withdrawal.at, ending, None)?;
+    move_run(transaction, run_id, moves, withdrawal.at, (ending, None))?;
     let event = NewEvent::new(
         EventType::RUN_CANCELLED,
         session_id,

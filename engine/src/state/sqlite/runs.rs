@@ -70,8 +70,7 @@ pub(super) fn move_run(
     id: &RunId,
     (from, to): (RunStatus, RunStatus),
     at: Timestamp,
-    ending: Option<&RunEnding>,
-    came_for: Option<&CameFor>,
+    (ending, came_for): (Option<&RunEnding>, Option<&CameFor>),
 ) -> Result<(), StateError> {
     came_for::moves(transaction, id, (from, to), came_for)?;
     let (moved_at, at) = (at, nanoseconds(at));
