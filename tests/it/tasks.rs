@@ -795,6 +795,18 @@ fn one_place_has_one_name_and_work_goes_on_where_the_branch_has_moved_house() {
         ws.json(["task", "show", "42"])["remote"],
         copy.to_str().unwrap()
     );
+    // There and back, with nothing new.
+    for (there, state) in [
+        (&remote, "pushed"),
+        (&copy, "no_changes"),
+        (&remote, "no_changes"),
+    ] {
+        let again = saved(&ws, there);
+        assert_eq!(
+            (&again["state"], commit(&again)),
+            (&state.into(), commit(&moved))
+        );
+    }
     // What a repository's configuration calls by an address is not what was typed.
     let key = format!("remote.{}.url", remote.display());
     ws.git(["config", &key, copy.to_str().unwrap()]);

@@ -132,8 +132,8 @@ fn from(base: &Path, path: &Path) -> PathBuf {
 
 impl Address {
     /// Reads an address. A relative path is taken from `base`, which is absolute and has no links:
-    /// the directory of the repository
-    /// that has it in its configuration, or the one that a user is in.
+    /// the directory of the repository that has it in its configuration, or the one that a user is
+    /// in.
     pub fn parse(text: &OsStr, base: &Path) -> Result<ParsedAddress, AddressError> {
         let bytes = text.as_bytes();
         if bytes.is_empty() {

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, ErrorKind, Label,
-    LockedWorkspace, Operation, SnapshotId,
+    CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, Label, LockedWorkspace,
+    Operation, SnapshotId,
 };
 
 use crate::actors::Parts;
@@ -81,7 +81,6 @@ pub(crate) fn make(
     };
     if let Some(base) = base.filter(|base| base.commit == made.commit) {
         // It is that one, which has a number.
-        let base = base.clone();
         let forgotten = checkpoints.forget_checkpoints(op, locked, &name, &[number]);
         if let Err(e) = forgotten {
             tracing::warn!(error = %e, "a second name of a checkpoint stays");
@@ -89,7 +88,7 @@ pub(crate) fn make(
         let mut outcome = outcome;
         outcome.checkpoint = kept.into_iter().find(|kept| kept.number == base.seq);
         // It is sent where this task's work goes.
-        let base = base_here(parts, task, base)?;
+        let base = base_here(parts, task, base, &known)?;
         return Ok(Made {
             row: Some(base),
             outcome,
@@ -97,17 +96,13 @@ pub(crate) fn make(
         });
     }
     let row = row(task, wanted, &repository, (number, &made.commit), at);
-    let put = BranchChange::PutCheckpoint {
-        from: None,
-        row: row.clone(),
-    };
     let telling = Telling {
         parts,
         task,
         wanted,
     };
     let told = telling.committed(&row, &outcome);
-    capture::keep(parts, vec![Change::Branch(Box::new(put)), told])?;
+    capture::keep(parts, vec![added(&row), told])?;
     Ok(Made {
         row: Some(row),
         outcome,
@@ -135,10 +130,14 @@ pub(crate) fn of_name(parts: &Parts, task: &WorkTaskRow) -> Result<Vec<Checkpoin
 fn base_here(
     parts: &Parts,
     task: &WorkTaskRow,
-    base: CheckpointRow,
+    base: &CheckpointRow,
+    known: &[CheckpointRow],
 ) -> Result<CheckpointRow, Error> {
-    if base.task_id == task.id {
-        return Ok(base);
+    let is_it = |row: &&CheckpointRow| {
+        row.task_id == task.id && row.repository == base.repository && row.seq == base.seq
+    };
+    if let Some(own) = known.iter().find(is_it) {
+        return Ok(own.clone());
     }
     let row = CheckpointRow {
         task_id: task.id.clone(),
@@ -148,16 +147,18 @@ fn base_here(
         advanced_to: None,
         failure: None,
         error: None,
-        ..base
+        ..base.clone()
     };
-    let put = BranchChange::PutCheckpoint {
+    capture::keep(parts, vec![added(&row)])?;
+    Ok(row)
+}
+
+/// That a checkpoint is new.
+fn added(row: &CheckpointRow) -> Change {
+    Change::Branch(Box::new(BranchChange::PutCheckpoint {
         from: None,
         row: row.clone(),
-    };
-    match capture::keep(parts, vec![Change::Branch(Box::new(put))]) {
-        Err(e) if e.kind() != ErrorKind::Conflict => Err(e),
-        _ => Ok(row),
-    }
+    }))
 }
 
 /// The label of the captures that checkpoints are made of.

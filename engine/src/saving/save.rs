@@ -139,6 +139,7 @@ impl Prepared {
         cancel: &Cancellation,
     ) -> Result<SavedWork, Error> {
         let (task, whose) = (self.task.clone(), wanted.clone());
+        let repository = self.target.opened.workspace.id().to_owned();
         let saved = Box::pin(self.made_and_sent(core, wanted, snapshot, cancel)).await;
         if let Err(e) = &saved
             && !matches!(
@@ -154,7 +155,7 @@ impl Prepared {
                     task: &task,
                     wanted: &whose,
                 };
-                not_made(&telling, &NotSent::new(kind, line))
+                not_made(&telling, &repository, &NotSent::new(kind, line))
             };
             // Why nothing was made is the failure to tell.
             if let Err(e) = core.parts.blocking.run(tell).await? {
@@ -394,9 +395,9 @@ fn gate(parts: &Parts, target: &Target) -> Result<Gate, Error> {
 }
 
 /// Puts on record that no checkpoint could be made, and counts that for the task. Blocks.
-fn not_made(telling: &Telling<'_>, why: &NotSent) -> Result<(), Error> {
+fn not_made(telling: &Telling<'_>, repository: &str, why: &NotSent) -> Result<(), Error> {
     let Telling { parts, task, .. } = telling;
-    let mut changes = vec![telling.not_made(why)];
+    let mut changes = vec![telling.not_made(repository, why)];
     let found = parts
         .reader
         .read_blocking(|store| store.work_task(&task.id))?;

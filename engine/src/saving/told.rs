@@ -86,10 +86,10 @@ impl Telling<'_> {
     }
 
     /// No commit could be made of it.
-    pub(crate) fn not_made(&self, why: &NotSent) -> Change {
+    pub(crate) fn not_made(&self, repository: &str, why: &NotSent) -> Change {
         let said = PersistFailed {
             task_id: &self.task.id,
-            repository: "",
+            repository,
             branch: Some(&self.task.branch),
             commit: None,
             kind: why.kind.as_str(),
