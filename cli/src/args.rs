@@ -15,7 +15,7 @@ use stillframe::events::EventType;
 use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
-pub(crate) use task::{BranchArgs, TaskCommand};
+pub(crate) use task::{BranchArgs, ShowArgs, TaskCommand, shell_line, variable};
 
 use crate::logging::LogFormat;
 use crate::paint::ColorChoice;

@@ -2,26 +2,90 @@
 
 use std::ffi::OsStr;
 
+use serde_json::json;
 use stillframe::backends::{AllowedSecret, RelPath};
 use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
 
 use crate::args::BranchArgs;
+use crate::config::{Held, Login, Scoped, Source, TaskSettings};
 use crate::failure::Failure;
+use crate::token_command::TokenCommand;
 
 /// The digits of a fingerprint.
 const FINGERPRINT_CHARS: usize = 64;
 
-/// The branch of a task, of which there may be one.
-pub(crate) fn of_task(task: String, args: BranchArgs) -> Result<WorkBranchOptions, Failure> {
+/// The branch of a task as it is typed, or else set; there may be one.
+pub(crate) fn of_task(
+    task: String,
+    args: BranchArgs,
+    set: TaskSettings,
+) -> Result<WorkBranchOptions, Failure> {
     let mut options = WorkBranchOptions::of(task);
-    options.namespace = args.namespace;
-    options.remote = args.remote;
     options.message = args.message;
-    if let Some(name) = args.token_env {
-        options = options.credentials(OfVariable(name));
+    options.namespace = args.namespace.or(set.namespace);
+    let login = match (args.token_env, args.token_command) {
+        (Some(name), _) => Some(Asking::By(Login::Variable(name))),
+        (_, Some(line)) => Some(Asking::By(Login::Command(line))),
+        (None, None) => {
+            let is_chosen = args.remote.is_some() || set.remote.as_ref().is_some_and(is_chosen);
+            set.login.map(|login| of_set(login, is_chosen))
+        }
+    };
+    options.remote = args.remote.or(set.remote.map(|remote| remote.value));
+    if let Some(asking) = login {
+        options = options.credentials(asking);
     }
     named(&options)?;
     Ok(options)
+}
+
+/// What is typed of a task's branch, and of what is set that which is not. `held`: all that is set.
+pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
+    let typed = [
+        ("remote", &args.remote),
+        ("namespace", &args.namespace),
+        ("message", &args.message),
+        ("token_env", &args.token_env),
+        ("token_command", &args.token_command),
+    ];
+    let message = Held::default_of("message");
+    let of_task = held.into_iter().filter_map(|held| {
+        let key = held.key.strip_prefix("task.")?;
+        Some(Held { key, ..held })
+    });
+    let is_login_typed = args.token_env.is_some() || args.token_command.is_some();
+    let of_login = ["token_env", "token_command", "credential"];
+    let overridden = |held: Held| {
+        let given = typed.iter().find(|(key, _)| *key == held.key);
+        match given.and_then(|(_, value)| value.as_ref()) {
+            Some(value) => Held {
+                value: json!(value),
+                source: Source::CommandLine,
+                ..Held::default_of(held.key)
+            },
+            // One way to ask is typed, and so the others are not taken.
+            None if is_login_typed && of_login.contains(&held.key) => Held::default_of(held.key),
+            None => held,
+        }
+    };
+    of_task.chain([message]).map(overridden).collect()
+}
+
+/// Whether the user has chosen this remote for this workspace, or wrote its address. What is neither
+/// is a name, and any repository has an address for that.
+fn is_chosen(remote: &Scoped<String>) -> bool {
+    !remote.is_for_all || remote.value.contains("://")
+}
+
+/// How a remote is asked by what is set. A token that is set for every workspace is not for whatever
+/// address a repository comes with; git's helpers look at the address themselves.
+fn of_set(login: Scoped<Login>, is_chosen: bool) -> Asking {
+    match login.value {
+        Login::Variable(_) | Login::Command(_) if login.is_for_all && !is_chosen => {
+            Asking::Withheld
+        }
+        login => Asking::By(login),
+    }
 }
 
 /// The branch of a task; that there can be none is a mistake of who typed it.
@@ -30,18 +94,36 @@ pub(crate) fn named(options: &WorkBranchOptions) -> Result<String, Failure> {
     named.map_err(|e| Failure::usage(e.to_string()))
 }
 
-/// A token of the environment.
-struct OfVariable(String);
+/// How a remote is asked.
+enum Asking {
+    By(Login),
+    /// Not with the token that is there.
+    Withheld,
+}
 
-impl CredentialProvider for OfVariable {
-    async fn credential(&self, _: &str) -> Result<Credential, String> {
-        let name = &self.0;
-        let token = std::env::var_os(name).filter(|token| !token.is_empty());
-        let token = token.ok_or_else(|| format!("{name} is not set"))?;
-        let token = Secret::new(token.into_encoded_bytes())
-            .map_err(|_| format!("{name} has no token in it"))?;
+impl CredentialProvider for Asking {
+    async fn credential(&self, remote: &str) -> Result<Credential, String> {
+        let token = match self {
+            Self::By(Login::Variable(name)) => of_variable(name)?,
+            Self::By(Login::Command(line)) => TokenCommand::new(line.clone()).token(remote).await?,
+            Self::By(Login::UserGit) => return Ok(Credential::UserGit { user: None }),
+            Self::Withheld => {
+                return Err(
+                    "config.toml has a token for all workspaces, and only the repository names this address; type \
+                     --remote, or write there which remote it is for"
+                        .to_owned(),
+                );
+            }
+        };
         Ok(Credential::token(token, None))
     }
+}
+
+/// The token of a variable.
+fn of_variable(name: &str) -> Result<Secret, String> {
+    let token = std::env::var_os(name).filter(|token| !token.is_empty());
+    let token = token.ok_or_else(|| format!("{name} is not set"))?;
+    Secret::new(token.into_encoded_bytes()).map_err(|_| format!("{name} has no token in it"))
 }
 
 /// A finding as it was typed.

@@ -17,6 +17,7 @@ use stillframe::backends::{IgnoreOptions, printable};
 use stillframe::options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, LogRetention, RetentionOptions,
 };
+use stillframe::secrets::SecretRule;
 
 use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
@@ -32,6 +33,9 @@ pub(crate) const MAX_STORE_BYTES: &str = "STILLFRAME_MAX_STORE_BYTES";
 
 /// The largest file, in bytes: settings, and no data.
 const MAX_BYTES: u64 = 1 << 20;
+
+/// The keys that say how a remote is asked, of which one counts.
+const LOGIN_KEYS: [&str; 3] = ["task.token_env", "task.token_command", "task.credential"];
 
 /// What the file says.
 #[derive(Clone, Debug, Default)]
@@ -55,13 +59,42 @@ pub(crate) struct Settings {
     pub(crate) retention: Option<RetentionOptions>,
     /// What is kept of the log, where retention is asked for; by default all of it.
     pub(crate) log_retention: LogRetention,
+    /// Where the work of tasks goes, and how a remote is asked.
+    pub(crate) task: TaskSettings,
+}
+
+/// What is set of tasks; `None`: nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TaskSettings {
+    pub(crate) namespace: Option<String>,
+    pub(crate) remote: Option<Scoped<String>>,
+    pub(crate) login: Option<Scoped<Login>>,
+}
+
+/// A value, and whom it is set for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Scoped<T> {
+    pub(crate) value: T,
+    /// Whether it is set for every workspace, and not for this one.
+    pub(crate) is_for_all: bool,
+}
+
+/// How a remote is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Login {
+    /// With the token of this variable.
+    Variable(String),
+    /// With the token that this command line prints.
+    Command(String),
+    /// By the helpers of the user's global configuration of git.
+    UserGit,
 }
 
 /// A value that holds, and who set it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Held {
-    /// Section and name, with a dot between.
+    /// Section and name, with a dot between; of a task the name alone.
     pub(crate) key: &'static str,
     /// What holds.
     pub(crate) value: Value,
@@ -71,6 +104,19 @@ pub(crate) struct Held {
     pub(crate) line: Option<usize>,
     /// The variable of the environment; `None`: it is not from there.
     pub(crate) variable: Option<&'static str>,
+}
+
+impl Held {
+    /// That nobody has set it, where nothing is what holds then.
+    pub(crate) fn default_of(key: &'static str) -> Self {
+        Self {
+            key,
+            value: Value::Null,
+            source: Source::Default,
+            line: None,
+            variable: None,
+        }
+    }
 }
 
 /// Who set a value.
@@ -86,6 +132,10 @@ pub(crate) enum Source {
     Workspace,
     /// A variable of the environment.
     Environment,
+    /// Whoever typed the command.
+    CommandLine,
+    /// The repository in the workspace, whose remote has this address.
+    Repository,
 }
 
 /// A key of the file.
@@ -173,7 +223,47 @@ impl Config {
             retain_content_bytes: size(|s| Some(s.limits.retain_content_bytes.as_ref()?.value.0)),
             retention: retention(&layers),
             log_retention: log_retention(&self.document.general),
+            task: self.task(&layers),
         }
+    }
+
+    fn task(&self, layers: &[&Sections]) -> TaskSettings {
+        let is_for_all = |layer: &Sections| std::ptr::eq(layer, &self.document.general);
+        let namespace = layers.iter().find_map(|s| s.task.namespace.as_ref());
+        let remote = layers.iter().find_map(|layer| {
+            let value = layer.task.remote.as_ref()?.value.clone();
+            let is_for_all = is_for_all(layer);
+            Some(Scoped { value, is_for_all })
+        });
+        let login = layers.iter().find_map(|layer| {
+            let task = &layer.task;
+            let env = task
+                .token_env
+                .as_ref()
+                .map(|g| Login::Variable(g.value.clone()));
+            let command = || {
+                task.token_command
+                    .as_ref()
+                    .map(|g| Login::Command(g.value.clone()))
+            };
+            let helpers = || task.credential.as_ref().map(|_| Login::UserGit);
+            let value = env.or_else(command).or_else(helpers)?;
+            let is_for_all = is_for_all(layer);
+            Some(Scoped { value, is_for_all })
+        });
+        TaskSettings {
+            namespace: namespace.map(|given| given.value.clone()),
+            remote,
+            login,
+        }
+    }
+
+    /// What is a secret value besides what the built-in rules know.
+    pub(crate) fn secret_rules(&self) -> Vec<SecretRule> {
+        let rules = self.document.secret_rules.iter();
+        rules
+            .map(|(name, given)| SecretRule::new(name.clone(), given.value.clone()))
+            .collect()
     }
 
     /// Every value that holds in the workspace at this path, and who set it.
@@ -183,10 +273,30 @@ impl Config {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<Held> {
         let layers = self.layers(workspace);
-        keys()
+        let of_keys = keys();
+        let of_keys = of_keys
             .iter()
-            .flat_map(|key| self.held_of(key, &layers, &variable))
-            .collect()
+            .flat_map(|key| self.held_of(key, &layers, &variable));
+        of_keys.chain(self.rules_held()).collect()
+    }
+
+    /// The names of the secret rules.
+    fn rules_held(&self) -> Vec<Held> {
+        let held = |value, source, line| Held {
+            value,
+            source,
+            line,
+            ..Held::default_of("secret_rules")
+        };
+        let rules = self.document.secret_rules.iter();
+        let rules = rules.map(|(name, given)| {
+            let line = toml_text::line_of(&self.text, given.at);
+            held(json!(name), Source::File, Some(line))
+        });
+        match self.document.secret_rules.is_empty() {
+            true => vec![held(json!([]), Source::Default, None)],
+            false => rules.collect(),
+        }
     }
 
     fn held_of(
@@ -196,11 +306,9 @@ impl Config {
         variable: &impl Fn(&str) -> Option<OsString>,
     ) -> Vec<Held> {
         let held = |value, source| Held {
-            key: key.name,
             value,
             source,
-            line: None,
-            variable: None,
+            ..Held::default_of(key.name)
         };
         if key.name == "limits.max_store_bytes"
             && let Some(bytes) = variable(MAX_STORE_BYTES).filter(|value| !value.is_empty())
@@ -213,6 +321,12 @@ impl Config {
                 ..held(value, Source::Environment)
             }];
         }
+        // Who says for one workspace how a remote is asked says all of that.
+        let says_it = |layer: &&Sections| layer.task.of_login().next().is_some();
+        let layers = match layers.iter().position(says_it) {
+            Some(at) if LOGIN_KEYS.contains(&key.name) => &layers[at..=at],
+            _ => layers,
+        };
         let set = layers.iter().filter_map(|layer| {
             let (value, offset) = (key.of)(layer)?;
             let source = match std::ptr::eq(*layer, &self.document.general) {
@@ -341,6 +455,11 @@ fn keys() -> Vec<Key> {
         key("retention.max_ended_sessions", Value::Null, |s| {
             given(&s.retention.max_ended_sessions)
         }),
+        key("task.remote", Value::Null, |s| given(&s.task.remote)),
+        key("task.namespace", Value::Null, |s| given(&s.task.namespace)),
+        key(LOGIN_KEYS[0], Value::Null, |s| given(&s.task.token_env)),
+        key(LOGIN_KEYS[1], Value::Null, |s| given(&s.task.token_command)),
+        key(LOGIN_KEYS[2], Value::Null, |s| given(&s.task.credential)),
     ]
 }
 

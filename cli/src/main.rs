@@ -22,6 +22,7 @@ mod request;
 mod schemas;
 mod signals;
 mod step_file;
+mod token_command;
 mod toml_text;
 
 use std::ffi::OsString;
@@ -103,7 +104,8 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         config::max_store_bytes(std::env::var_os(MAX_STORE_BYTES), settings.max_store_bytes)?;
     let options = EngineOptions::default()
         .state_dir(state_dir.clone())
-        .max_store_bytes(quota);
+        .max_store_bytes(quota)
+        .secret_rules(surroundings.config.secret_rules());
     let retention = settings.retention.filter(|_| !args.no_retention);
     let retention = retention.map(|retention| (retention, settings.log_retention));
     carry_out(

@@ -26,11 +26,11 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs, ListArgs,
-    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, SnapshotArgs, SnapshotVerb,
-    TaskCommand, UndoArgs,
+    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, ShowArgs, SnapshotArgs,
+    SnapshotVerb, TaskCommand, UndoArgs,
 };
 use crate::branch;
-use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Settings};
+use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Held, Settings, TaskSettings};
 use crate::failure::Failure;
 use crate::guardian;
 use crate::signals;
@@ -155,11 +155,24 @@ pub(crate) enum TaskRequest {
     /// List them.
     List,
     /// Show one.
-    Show(String),
+    Show(Box<ShowTask>),
     /// Save the work of one.
     Checkpoint(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
     /// Let a finding be sent.
     AllowSecret(Box<WorkspaceOptions>, AllowedSecret),
+}
+
+/// A task to be shown.
+#[derive(Debug)]
+pub(crate) struct ShowTask {
+    /// It, with its namespace if it has one.
+    pub(crate) name: String,
+    /// Where its work would be saved; `None`: no workspace was named or can be meant.
+    pub(crate) workspace: Option<WorkspaceOptions>,
+    /// Where it would go from there.
+    pub(crate) branch: WorkBranchOptions,
+    /// What is typed and set of that.
+    pub(crate) settings: Vec<Held>,
 }
 
 /// Which events are printed.
@@ -684,6 +697,12 @@ impl Chooser<'_> {
         Ok(self.configured_at(self.choose()?))
     }
 
+    /// What is set of tasks, for the workspace if there is one.
+    fn of_tasks(&self) -> TaskSettings {
+        let workspace = self.choose().ok();
+        self.surroundings.config.settings(workspace.as_deref()).task
+    }
+
     fn configured_at(&self, place: PathBuf) -> (WorkspaceOptions, Settings) {
         let options = WorkspaceOptions::at(place);
         let settings = self.surroundings.config.settings(Some(&options.path));
@@ -792,10 +811,13 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
         options = options.run_id(id);
     }
     match args.task {
-        Some(task) => options = options.work_branch(branch::of_task(task, args.branch)?),
+        Some(task) => {
+            let branch = branch::of_task(task, args.branch, chooser.of_tasks())?;
+            options = options.work_branch(branch);
+        }
         None if args.branch.is_given() => {
             return Err(Failure::usage(
-                "--namespace, --remote, --message and --token-env are of a task; add --task ID; nothing was run",
+                "--namespace, --remote, --message, --token-env and --token-command are of a task; add --task ID; nothing was run",
             ));
         }
         None => {}
@@ -915,13 +937,13 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
     Ok(match command {
         TaskCommand::Name { id, namespace } => {
             let mut options = WorkBranchOptions::of(id);
-            options.namespace = namespace;
+            options.namespace = namespace.or(chooser.of_tasks().namespace);
             TaskRequest::Name(Box::new(options))
         }
         TaskCommand::List => TaskRequest::List,
-        TaskCommand::Show { id } => TaskRequest::Show(id),
+        TaskCommand::Show(args) => TaskRequest::Show(Box::new(show_task(args, chooser)?)),
         TaskCommand::Checkpoint(args) => {
-            let options = branch::of_task(args.id, args.branch)?;
+            let options = branch::of_task(args.id, args.branch, chooser.of_tasks())?;
             let workspace = chooser.configured()?.0;
             TaskRequest::Checkpoint(Box::new(workspace), Box::new(options))
         }
@@ -933,6 +955,39 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
             let finding = branch::finding(rule, &path, fingerprint)?;
             TaskRequest::AllowSecret(Box::new(chooser.plain()?), finding)
         }
+    })
+}
+
+fn show_task(args: ShowArgs, chooser: &Chooser<'_>) -> Result<ShowTask, Failure> {
+    let ShowArgs { id, mut branch } = args;
+    let task = match id.rsplit_once('/') {
+        Some(_) if branch.namespace.is_some() => {
+            return Err(Failure::usage(format!(
+                "{id:?} has a namespace, and --namespace names one; give it once"
+            )));
+        }
+        Some((namespace, task)) => {
+            branch.namespace = Some(namespace.to_owned());
+            task.to_owned()
+        }
+        None => id,
+    };
+    let workspace = chooser.choose().ok();
+    let held = chooser
+        .surroundings
+        .config
+        .held(workspace.as_deref(), |_| None);
+    let settings = branch::settings(&branch, held);
+    let branch = branch::of_task(task, branch, chooser.of_tasks())?;
+    let name = match &branch.namespace {
+        Some(namespace) => format!("{namespace}/{}", branch.task),
+        None => branch.task.clone(),
+    };
+    Ok(ShowTask {
+        name,
+        workspace: workspace.map(WorkspaceOptions::at),
+        branch,
+        settings,
     })
 }
 

@@ -73,6 +73,7 @@ mod snapshot_names;
 mod steps;
 mod steps_faults;
 mod syncs;
+mod task_credentials;
 mod tasks;
 mod terminal;
 mod torture;

@@ -193,6 +193,11 @@ impl Address {
         &self.host
     }
 
+    /// Whether the remote may ask for a token: over `https`, and by no other protocol.
+    pub fn takes_token(&self) -> bool {
+        self.credential_scope().is_some()
+    }
+
     /// `scheme://host:port`, if the remote may ask for credentials: where they may be sent.
     pub(crate) fn credential_scope(&self) -> Option<&str> {
         if !matches!(self.protocol, Protocol::Https | Protocol::Http) {

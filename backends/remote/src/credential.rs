@@ -58,6 +58,7 @@ impl Credential {
                     false => text,
                 }
             }
+            Self::UserGit { user: Some(user) } if user.is_long() => user.taken_out_of(text),
             Self::Anonymous | Self::UserGit { .. } => text.to_owned(),
         }
     }

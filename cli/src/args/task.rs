@@ -24,13 +24,12 @@ Exit codes: 0 done, 2 there is no branch of that name, or the command line is wr
     #[command(after_help = "\
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     List,
-    /// Show a task with its checkpoints.
+    /// Show a task with its checkpoints, and where each setting comes from.
+    ///
+    /// The settings are those that "task checkpoint" would have here, with the same options.
     #[command(after_help = "\
 Exit codes: 0 done, 1 there is no such task, 2 the command line is wrong.")]
-    Show {
-        /// The task, after its namespace if it has one: 42, or platform/project/42.
-        id: String,
-    },
+    Show(ShowArgs),
     /// Save the work in this workspace on the task's branch of a remote, now.
     ///
     /// What is in the workspace becomes a commit in Stillframe's own store, is looked through for
@@ -61,6 +60,15 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     },
 }
 
+/// The arguments of `task show`.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ShowArgs {
+    /// The task; one of a namespace may have that before it: platform/project/42.
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) branch: BranchArgs,
+}
+
 /// The arguments of `task checkpoint`.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct CheckpointArgs {
@@ -84,8 +92,12 @@ pub(crate) struct BranchArgs {
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) message: Option<String>,
     /// The variable of the environment with a token for the remote.
-    #[arg(long, value_name = "VAR")]
+    #[arg(long, value_name = "VAR", value_parser = variable, conflicts_with = "token_command")]
     pub(crate) token_env: Option<String>,
+    /// A command for the shell that prints a token for the remote, each time that it is asked: the
+    /// first line of its output.
+    #[arg(long, value_name = "CMD", value_parser = shell_line)]
+    pub(crate) token_command: Option<String>,
 }
 
 impl BranchArgs {
@@ -96,7 +108,24 @@ impl BranchArgs {
             &self.remote,
             &self.message,
             &self.token_env,
+            &self.token_command,
         ];
         all.into_iter().any(Option::is_some)
+    }
+}
+
+/// The name of a variable of the environment.
+pub(crate) fn variable(name: &str) -> Result<String, String> {
+    match name.is_empty() || name.contains(['=', '\0']) {
+        true => Err(format!("{name:?} is no name of a variable")),
+        false => Ok(name.to_owned()),
+    }
+}
+
+/// A line for the shell.
+pub(crate) fn shell_line(line: &str) -> Result<String, String> {
+    match line.trim().is_empty() || line.contains('\0') {
+        true => Err("a command is missing".to_owned()),
+        false => Ok(line.to_owned()),
     }
 }

@@ -103,13 +103,16 @@ fn shown(json: bool, path: Option<&Path>, held: &[Held]) -> Reply {
     })
 }
 
-fn row(held: &Held) -> Vec<String> {
+/// What is set, and who set it, as a row of a table.
+pub(super) fn row(held: &Held) -> Vec<String> {
     let source = match (held.source, held.line, held.variable) {
         (Source::Workspace, Some(line), _) => {
             format!("config.toml, line {line}, for this workspace")
         }
         (_, Some(line), _) => format!("config.toml, line {line}"),
         (_, _, Some(variable)) => format!("${variable}"),
+        (Source::CommandLine, ..) => "command line".to_owned(),
+        (Source::Repository, ..) => "repository".to_owned(),
         _ => "default".to_owned(),
     };
     let value = output::printable(&held.value.to_string());

@@ -6,11 +6,13 @@ use stillframe::backends::{AllowedSecret, shell_word};
 use stillframe::records::{CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord};
 use stillframe::tasks::WorkBranchOptions;
 
+use super::config::row;
 use super::{Tools, while_wanted};
 use crate::branch;
+use crate::config::{Held, Source};
 use crate::failure::Failure;
-use crate::output::{Reply, count, printable};
-use crate::request::TaskRequest;
+use crate::output::{self, Reply, count, printable};
+use crate::request::{ShowTask, TaskRequest};
 
 /// The digits of a commit that people read.
 const SHORT: usize = 7;
@@ -33,6 +35,9 @@ pub(crate) struct Shown {
     task: WorkTaskRecord,
     /// All of them, the oldest first.
     checkpoints: Vec<CheckpointRecord>,
+    /// Where a checkpoint from here would go and how, and who says so: the names of keys and options
+    /// with what holds. The remote is an address, if the workspace has one of that name.
+    settings: Vec<Held>,
 }
 
 /// A finding that may be sent from now on.
@@ -52,7 +57,7 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
     match request {
         TaskRequest::Name(options) => name(tools, &options),
         TaskRequest::List => list(tools).await,
-        TaskRequest::Show(id) => show(tools, &id).await,
+        TaskRequest::Show(request) => show(tools, *request).await,
         TaskRequest::Checkpoint(workspace, branch) => {
             while_wanted(*workspace, |workspace| {
                 checkpoint(tools, workspace, *branch)
@@ -84,13 +89,32 @@ async fn list(tools: &Tools) -> Result<Reply, Failure> {
 }
 
 /// Shows a task.
-async fn show(tools: &Tools, id: &str) -> Result<Reply, Failure> {
-    let (task, checkpoints) = tools.engine.find_task(id).await?;
-    let shown = Shown { task, checkpoints };
+async fn show(tools: &Tools, request: ShowTask) -> Result<Reply, Failure> {
+    let (task, checkpoints) = tools.engine.find_task(&request.name).await?;
+    let mut settings = request.settings;
+    if let Some(workspace) = &request.workspace
+        // A directory without a repository has none, and neither has a repository without that one.
+        && let Ok(Some(address)) = tools.engine.task_remote(workspace, &request.branch).await
+        && let Some(remote) = settings.iter_mut().find(|held| held.key == "remote")
+    {
+        remote.value = address.into();
+        if remote.source == Source::Default {
+            remote.source = Source::Repository;
+        }
+    }
+    let shown = Shown {
+        task,
+        checkpoints,
+        settings,
+    };
     Ok(Reply::new(tools.json, &shown, || {
         let mut text = line(&shown.task);
         for checkpoint in &shown.checkpoints {
             text.push_str(&checkpoint_line(checkpoint));
+        }
+        let rows: Vec<Vec<String>> = shown.settings.iter().map(row).collect();
+        for row in output::table(&rows).lines() {
+            text.push_str(&format!("  {row}\n"));
         }
         text
     }))

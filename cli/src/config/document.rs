@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use stillframe::backends::IgnoreOptions;
+use stillframe::secrets::{SecretRule, SecretRules};
+use stillframe::tasks::WorkBranchOptions;
 use toml::Spanned;
 
 use crate::args;
@@ -18,6 +20,8 @@ use crate::toml_text;
 pub(super) struct Document {
     /// For every workspace.
     pub(super) general: Sections,
+    /// What is a secret value besides what the built-in rules know.
+    pub(super) secret_rules: BTreeMap<String, Given<String>>,
     /// For one, by its path: absolute, and without links where it is there.
     workspaces: BTreeMap<PathBuf, Sections>,
 }
@@ -47,6 +51,7 @@ pub(super) struct Sections {
     pub(super) ignore: Ignore,
     pub(super) limits: Limits,
     pub(super) retention: Retention,
+    pub(super) task: Task,
 }
 
 /// What to leave out, beyond what is left out anyway.
@@ -103,6 +108,70 @@ impl Retention {
     }
 }
 
+/// Where the work of tasks goes, and how a remote is asked.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Task {
+    pub(super) remote: Option<Given<String>>,
+    pub(super) namespace: Option<Given<String>>,
+    pub(super) token_env: Option<Given<String>>,
+    pub(super) token_command: Option<Given<String>>,
+    pub(super) credential: Option<Given<Helpers>>,
+}
+
+/// Whose helpers know the credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Helpers {
+    /// Those of the user's global configuration of git.
+    Git,
+}
+
+impl Task {
+    /// Where it is said how a remote is asked. It may be said in one way.
+    pub(super) fn of_login(&self) -> impl Iterator<Item = usize> {
+        let env = self.token_env.as_ref().map(|given| given.at);
+        let command = self.token_command.as_ref().map(|given| given.at);
+        let helpers = self.credential.as_ref().map(|given| given.at);
+        [env, command, helpers].into_iter().flatten()
+    }
+
+    /// What the types do not say: where it is wrong, and how.
+    fn check(&self) -> Result<(), (usize, String)> {
+        if let Some(Given { value, at }) = &self.remote {
+            let what = match value.as_str() {
+                "" => "remote is empty",
+                path if path.starts_with('.') => "remote is a path, which has to begin with \"/\"",
+                _ => "",
+            };
+            if !what.is_empty() {
+                return Err((*at, what.to_owned()));
+            }
+        }
+        if let Some(Given { value, at }) = &self.namespace {
+            let any = WorkBranchOptions::of("1").namespace(value.clone());
+            any.branch_name().map_err(|e| (*at, e.to_string()))?;
+        }
+        if let Some(Given { value, at }) = &self.token_env {
+            args::variable(value).map_err(|what| (*at, what))?;
+        }
+        if let Some(Given { value, at }) = &self.token_command {
+            args::shell_line(value).map_err(|what| (*at, what))?;
+        }
+        match self
+            .of_login()
+            .max()
+            .filter(|_| self.of_login().count() > 1)
+        {
+            Some(last) => Err((
+                last,
+                "of token_env, token_command and credential one can be set in one place".to_owned(),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A number of bytes, as a number or as it is typed: `65536`, `"64K"`, `"2G"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Size(pub(super) u64);
@@ -145,6 +214,8 @@ struct Written {
     ignore: Ignore,
     limits: Limits,
     retention: Retention,
+    task: Task,
+    secret_rules: BTreeMap<String, Given<String>>,
     workspace: BTreeMap<Spanned<String>, Sections>,
 }
 
@@ -158,7 +229,9 @@ impl Document {
                 ignore: written.ignore,
                 limits: written.limits,
                 retention: written.retention,
+                task: written.task,
             },
+            secret_rules: checked(text, written.secret_rules)?,
             workspaces: BTreeMap::new(),
         };
         document.general.check(text)?;
@@ -223,6 +296,7 @@ impl Sections {
             );
             return Err(wrong(at, &what));
         }
+        self.task.check().map_err(|(at, what)| wrong(at, &what))?;
         let Ignore { paths, globs } = &self.ignore;
         if let Some(Given { value, at }) = paths {
             let mut rules = IgnoreOptions::default();
@@ -236,4 +310,17 @@ impl Sections {
         }
         Ok(())
     }
+}
+
+/// Tries each rule, so that the line of one that cannot be used is known.
+fn checked(
+    text: &str,
+    rules: BTreeMap<String, Given<String>>,
+) -> Result<BTreeMap<String, Given<String>>, String> {
+    for (name, Given { value, at }) in &rules {
+        let rule = SecretRule::new(name.clone(), value.clone());
+        SecretRules::with([rule])
+            .map_err(|e| toml_text::at_line(text, toml_text::line_of(text, *at), &e.to_string()))?;
+    }
+    Ok(rules)
 }

@@ -106,6 +106,34 @@ fn each_value_says_who_set_it() {
 }
 
 #[test]
+fn of_the_ways_to_ask_a_remote_that_of_the_workspace_counts_alone() {
+    let text = "\
+[task]
+token_command = \"pass\"
+namespace = \"a/b\"
+
+[workspace.\"/not/there\".task]
+credential = \"git\"
+";
+    let config = parsed(text).expect("it is right");
+    let scoped = |value, is_for_all| Some(Scoped { value, is_for_all });
+    let login = |path| config.settings(Some(Path::new(path))).task.login;
+    assert_eq!(login("/not/there"), scoped(Login::UserGit, false));
+    assert_eq!(
+        login("/other"),
+        scoped(Login::Command("pass".to_owned()), true)
+    );
+    let held = config.held(Some(Path::new("/not/there")), |_| None);
+    let of = |key: &str| {
+        let held = held.iter().find(|held| held.key == key).expect(key);
+        (held.value.clone(), held.source)
+    };
+    assert_eq!(of("task.credential"), (json!("git"), Source::Workspace));
+    assert_eq!(of("task.token_command"), (Value::Null, Source::Default));
+    assert_eq!(of("task.namespace"), (json!("a/b"), Source::File));
+}
+
+#[test]
 fn what_is_wrong_is_named_with_its_line_and_key() {
     for (text, expected) in [
         ("[limits]\nmax_fles = 3\n", ["line 2", "max_fles"]),
@@ -146,6 +174,28 @@ fn what_is_wrong_is_named_with_its_line_and_key() {
         (
             "[workspace.\"/a\"]\nmax_files = 3\n",
             ["line 2", "max_files"],
+        ),
+        ("[task]\nremotes = \"x\"\n", ["line 2", "remotes"]),
+        ("[task]\nremote = \"../x\"\n", ["line 2", "remote"]),
+        ("[task]\nremote = \"\"\n", ["line 2", "remote"]),
+        ("[task]\nnamespace = \"x\"\n", ["line 2", "namespace"]),
+        ("[task]\ntoken_env = \"A=B\"\n", ["line 2", "A=B"]),
+        ("[task]\ntoken_command = \"\"\n", ["line 2", "command"]),
+        ("[task]\ncredential = \"gh\"\n", ["line 2", "credential"]),
+        (
+            "[task]\ncredential = \"git\"\ntoken_env = \"A\"\n",
+            ["line 3", "token_env"],
+        ),
+        (
+            "[workspace.\"/a\".task]\ntoken_env = 3\n",
+            ["line 2", "token_env"],
+        ),
+        ("[secret_rules]\na = \"\"\n", ["line 2", "a"]),
+        ("[secret_rules]\na = \"(\"\n", ["line 2", "a"]),
+        ("[secret_rules]\njwt = \"x\"\n", ["line 2", "jwt"]),
+        (
+            "[workspace.\"/a\".secret_rules]\na = \"x\"\n",
+            ["line 1", "secret_rules"],
         ),
         ("[ignore\n", ["line 1", "ignore"]),
         ("[ignore]\n[ignore]\n", ["line 2", "ignore"]),

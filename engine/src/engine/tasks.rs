@@ -1,13 +1,16 @@
 //! Tasks that have branches.
 
 use stillframe_backends::AllowedSecret;
+use stillframe_remote::branch_name::Namespace;
 
 use super::Engine;
 use crate::error::Error;
 use crate::options::WorkspaceOptions;
+use crate::options::work_branch::WorkBranchOptions;
 use crate::records::allowed_finding::AllowedFinding;
 use crate::records::saved_work::{CheckpointRecord, WorkTaskRecord};
 use crate::saving::recorded;
+use crate::saving::target::Target;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
 
@@ -36,7 +39,7 @@ impl Engine {
         &self,
         name: &str,
     ) -> Result<(WorkTaskRecord, Vec<CheckpointRecord>), Error> {
-        let name = name.to_owned();
+        let name = stored(name);
         self.core
             .parts
             .reader
@@ -53,6 +56,27 @@ impl Engine {
                 Ok((recorded::task(row, &checkpoints), told))
             })
             .await
+    }
+
+    /// Where the work of a task would go from a workspace: an address without credentials. `None`: it
+    /// would be kept in the store alone. Nobody is asked anything.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidOptions`: a name or address cannot be right. `NotFound`: the repository has no such
+    /// remote. `Unsupported`: the workspace is in no git work tree.
+    pub async fn task_remote(
+        &self,
+        workspace: &WorkspaceOptions,
+        branch: &WorkBranchOptions,
+    ) -> Result<Option<String>, Error> {
+        let opened = self.core.open(workspace).await?;
+        let (parts, branch) = (self.core.parts.clone(), branch.clone());
+        let find = move || {
+            let target = Target::of(&parts, opened, &branch)?;
+            Ok(target.address.map(|parsed| parsed.address.to_string()))
+        };
+        self.core.parts.blocking.run(find).await?
     }
 
     /// Lets checkpoints of a workspace be sent although `finding` is in them: the user knows that it
@@ -86,4 +110,14 @@ impl Engine {
         parts.writer.commit(vec![allow]).await?;
         Ok(())
     }
+}
+
+/// The full name of a task as rows have it: its namespace as slugs.
+fn stored(name: &str) -> String {
+    let slugs = |(namespace, task): (&str, &str)| {
+        let namespace = Namespace::parse(namespace).ok()?;
+        Some(format!("{namespace}/{task}"))
+    };
+    let of_namespace = name.rsplit_once('/').and_then(slugs);
+    of_namespace.unwrap_or_else(|| name.to_owned())
 }

@@ -8,8 +8,9 @@ use stillframe_remote::credential::Credential;
 
 /// Knows who asks a remote.
 ///
-/// It is asked each time before a remote is, and its answer is kept in memory until that is done.
-/// A token is in the environment of the processes of git that need it, and nowhere else.
+/// It is asked each time before a remote of `https` is, and its answer is kept in memory until that
+/// is done: by other protocols no token is sent. Dropping the future ends the question. A token is
+/// in the environment of the processes of git that need it, and nowhere else.
 ///
 /// ```
 /// use stillframe::tasks::{Credential, CredentialProvider, Secret};

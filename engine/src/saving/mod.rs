@@ -9,6 +9,6 @@ mod making;
 pub(crate) mod recorded;
 pub(crate) mod save;
 mod sending;
-mod target;
+pub(crate) mod target;
 mod told;
 pub(crate) mod work;

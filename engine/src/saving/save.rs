@@ -7,7 +7,7 @@ use stillframe_backends::{
     AllowedSecret, ErrorKind, LockedWorkspace, Operation, Reaches, SnapshotId,
 };
 use stillframe_remote::ObjectId;
-use stillframe_remote::address::ParsedAddress;
+use stillframe_remote::address::{Login, ParsedAddress};
 use stillframe_remote::advertised::Advertised;
 use stillframe_remote::branch_name::BranchName;
 use stillframe_remote::credential::Credential;
@@ -89,7 +89,7 @@ impl Prepared {
         head: Option<&str>,
         cancel: &Cancellation,
     ) -> Result<(), Error> {
-        let Some(asking) = asking(&self.target, &self.branch).await else {
+        let Some(asking) = asking(&self.target, &self.branch, cancel).await else {
             return Ok(());
         };
         let asking = asking.map_err(unreachable)?;
@@ -202,7 +202,7 @@ impl Prepared {
                 turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await?
             }
         };
-        let asking = asking(&target, &branch).await;
+        let asking = asking(&target, &branch, cancel).await;
         let op = cancel.operation();
         let asked = move || {
             let seen = match &asking {
@@ -285,26 +285,44 @@ struct Asking {
 }
 
 /// `None`: there is no remote.
-async fn asking(target: &Target, branch: &WorkBranchOptions) -> Option<Result<Asking, NotSent>> {
+async fn asking(
+    target: &Target,
+    branch: &WorkBranchOptions,
+    cancel: &Cancellation,
+) -> Option<Result<Asking, NotSent>> {
     let address = target.address.clone()?;
-    let credential = match &branch.credentials {
-        Some(provider) => {
-            let remote = address.address.to_string();
-            let answer = provider.clone().answer(remote);
-            let answer = tokio::time::timeout(branch.call_timeout, answer).await;
-            match answer.unwrap_or_else(|_| Err("nobody said so in time".to_owned())) {
-                Ok(credential) => credential,
-                Err(why) => {
-                    let why = format!(
-                        "who asks {} is not known: {}",
-                        address.address,
-                        Failure::of_work(why.trim()).line()
-                    );
-                    return Some(Err(NotSent::new(FailureKind::AuthDenied, why)));
+    let known = match &branch.credentials {
+        Some(provider) if address.address.takes_token() => {
+            let answer = provider.clone().answer(address.address.to_string());
+            tokio::select! {
+                biased;
+                answer = answer => answer.map_err(|why| (FailureKind::AuthDenied, why)),
+                () = tokio::time::sleep(branch.call_timeout) => {
+                    Err((FailureKind::AuthDenied, "nobody said so in time".to_owned()))
+                }
+                () = cancel.told() => {
+                    Err((FailureKind::NetworkBlip, "it was cancelled".to_owned()))
                 }
             }
         }
-        None => Credential::of_login(address.login.clone()),
+        _ => Ok(Credential::of_login(address.login.clone())),
+    };
+    let credential = match known {
+        // As git itself does: helpers are asked for what the address does not say.
+        Ok(Credential::UserGit { user: None }) => match address.login.clone() {
+            Some(Login {
+                user,
+                password: None,
+            }) => Credential::UserGit { user: Some(user) },
+            Some(login) => Credential::of_login(Some(login)),
+            None => Credential::UserGit { user: None },
+        },
+        Ok(credential) => credential,
+        Err((kind, why)) => {
+            let why = Failure::of_work(why.trim()).line();
+            let why = format!("who asks {} is not known: {why}", address.address);
+            return Some(Err(NotSent::new(kind, why)));
+        }
     };
     let store = target
         .checkpoints()
