@@ -116,6 +116,7 @@ pub use tokio_util::sync::CancellationToken;
 pub mod tasks {
     pub use crate::options::credentials::CredentialProvider;
     pub use crate::options::work_branch::WorkBranchOptions;
+    pub use crate::step::checkpointed::Checkpointed;
     pub use stillframe_remote::credential::Credential;
     pub use stillframe_remote::secret::Secret;
 }

@@ -185,7 +185,8 @@ pub struct RunOptions {
     /// The task whose work the run does. When the work has ended, however it did, it is saved on the
     /// task's branch as [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves it,
     /// and then the run ends; the outcome says where the work is. That it could not be saved is no
-    /// failure of the run. It needs a workspace.
+    /// failure of the run. It needs a workspace. The adapter can
+    /// [save progress](crate::RunContext::checkpoint) before that.
     ///
     /// The run is refused with `Conflict` before its work if the branch has commits that neither
     /// HEAD nor the last checkpoint of this workspace goes on from, and with `Unavailable` if the

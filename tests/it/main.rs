@@ -47,6 +47,7 @@ mod names_types;
 mod pins;
 mod policy;
 mod programs;
+mod progress;
 mod properties;
 mod purge;
 mod questions;

@@ -22,6 +22,7 @@ use crate::address::Address;
 use crate::configuration::Configuration;
 use crate::credential::Credential;
 use crate::environment::Environment;
+use crate::own_children::{self, Own};
 
 /// How long a call of git may take by default.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -201,15 +202,15 @@ impl Git {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = command.process_group(0).spawn();
-        let child = child.map_err(|source| GitError::NotStarted {
+        let child = own_children::spawn(command.process_group(0));
+        let (child, own) = child.map_err(|source| GitError::NotStarted {
             store: self.store.clone(),
             source,
         })?;
         // Its copies of what is secret go with it.
         drop(command);
         let lost = |source: io::Error| GitError::Lost { source };
-        let mut group = Group::of(child).map_err(lost)?;
+        let mut group = Group::of(child, own).map_err(lost)?;
         loop {
             op.check().map_err(GitError::Stopped)?;
             if end.is_some_and(|end| Instant::now() >= end) {
@@ -236,6 +237,8 @@ struct Group {
     leader: OwnedFd,
     stdout: Pipe<ChildStdout>,
     stderr: Pipe<ChildStderr>,
+    /// Let go of after it was waited for.
+    _own: Own,
 }
 
 /// What is read of one stream.
@@ -246,7 +249,7 @@ struct Pipe<R> {
 }
 
 impl Group {
-    fn of(mut child: Child) -> io::Result<Self> {
+    fn of(mut child: Child, own: Own) -> io::Result<Self> {
         let id = Pid::from_child(&child);
         let leader = match rustix::process::pidfd_open(id, PidfdFlags::empty()) {
             Ok(leader) => leader,
@@ -262,6 +265,7 @@ impl Group {
             child: Some(child),
             id,
             leader,
+            _own: own,
         })
     }
 

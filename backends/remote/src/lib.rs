@@ -24,6 +24,7 @@ pub mod credential;
 pub mod environment;
 pub mod failure_kind;
 pub mod git_process;
+pub mod own_children;
 pub mod proof;
 pub mod push;
 mod push_outcome;

@@ -1,31 +1,22 @@
-//! When a run's progress is saved, and of which repositories anything was. Pure.
+//! When a run's progress is saved. Pure.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
-
-use jiff::SignedDuration;
-
-/// How often progress is saved, unless a host says otherwise.
-pub(crate) const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(120);
 
 /// Which progress of one run is saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Periodic {
-    /// Zero or less: never, unless it is asked for.
-    interval: SignedDuration,
+    /// Zero: never, unless it is asked for.
+    interval: Duration,
     /// When it was last tried, as time since the run began.
     last_try: Option<Duration>,
-    /// The repositories of which work was proven on the remote.
-    carried: BTreeSet<String>,
 }
 
 impl Periodic {
     /// Nothing was saved.
-    pub(crate) fn new(interval: SignedDuration) -> Self {
+    pub(crate) fn new(interval: Duration) -> Self {
         Self {
             interval,
             last_try: None,
-            carried: BTreeSet::new(),
         }
     }
 
@@ -42,21 +33,8 @@ impl Periodic {
     }
 
     fn is_due(&self, elapsed: Duration) -> bool {
-        let Ok(interval) = Duration::try_from(self.interval) else {
-            return false;
-        };
-        let is_over = |last: Duration| elapsed.saturating_sub(last) >= interval;
-        !interval.is_zero() && self.last_try.is_none_or(is_over)
-    }
-
-    /// Work of this repository is proven on the remote, and is more than was there before.
-    pub(crate) fn mark(&mut self, repository: &str) {
-        self.carried.insert(repository.to_owned());
-    }
-
-    /// Whether any checkpoint of the run carried work of this repository.
-    pub(crate) fn has_carried(&self, repository: &str) -> bool {
-        self.carried.contains(repository)
+        let is_over = |last: Duration| elapsed.saturating_sub(last) >= self.interval;
+        !self.interval.is_zero() && self.last_try.is_none_or(is_over)
     }
 }
 
@@ -64,7 +42,9 @@ impl Periodic {
 mod tests {
     use super::*;
 
-    fn taken(interval: SignedDuration, calls: &[(u64, bool)]) -> Vec<bool> {
+    const INTERVAL: Duration = Duration::from_secs(120);
+
+    fn taken(interval: Duration, calls: &[(u64, bool)]) -> Vec<bool> {
         let mut periodic = Periodic::new(interval);
         let calls = calls.iter();
         calls
@@ -83,25 +63,15 @@ mod tests {
             (240, false),
         ];
         let saved = [true, false, false, true, false, true];
-        assert_eq!(taken(DEFAULT_INTERVAL, &calls), saved);
-        assert_eq!(DEFAULT_INTERVAL.as_secs(), 120);
+        assert_eq!(taken(INTERVAL, &calls), saved);
     }
 
     #[test]
-    fn an_interval_of_zero_or_less_saves_nothing_that_nobody_asks_for() {
-        for interval in [
-            SignedDuration::ZERO,
-            SignedDuration::from_nanos(-1),
-            SignedDuration::MIN,
-        ] {
-            let calls = [(0, false), (500, false), (u64::MAX, false), (7, true)];
-            assert_eq!(
-                taken(interval, &calls),
-                [false, false, false, true],
-                "{interval}"
-            );
-        }
-        let least = SignedDuration::from_nanos(1);
+    fn without_an_interval_nothing_is_saved_that_nobody_asks_for() {
+        let calls = [(0, false), (500, false), (u64::MAX, false), (7, true)];
+        let saved = [false, false, false, true];
+        assert_eq!(taken(Duration::ZERO, &calls), saved);
+        let least = Duration::from_nanos(1);
         assert_eq!(
             taken(least, &[(0, false), (0, false), (1, false)]),
             [true, false, true]
@@ -119,17 +89,6 @@ mod tests {
             (181, false),
         ];
         let saved = [true, true, true, false, false, true];
-        assert_eq!(taken(DEFAULT_INTERVAL, &calls), saved);
-    }
-
-    #[test]
-    fn a_repository_has_carried_what_was_marked_and_nothing_else() {
-        let mut periodic = Periodic::new(DEFAULT_INTERVAL);
-        periodic.take(Duration::ZERO, true);
-        assert!(!periodic.has_carried("a"), "a checkpoint that was refused");
-        periodic.mark("a");
-        periodic.mark("a");
-        assert!(periodic.has_carried("a"));
-        assert!(!periodic.has_carried("b"));
+        assert_eq!(taken(INTERVAL, &calls), saved);
     }
 }

@@ -10,6 +10,11 @@ use stillframe_remote::git_process::DEFAULT_LIMIT;
 use crate::error::Error;
 use crate::options::credentials::{BoxCredentials, CredentialProvider};
 use crate::records::run_document::KeptBranch;
+use crate::records::step::milliseconds;
+
+/// How often the progress of a run is saved by default: little is lost then, and a remote is asked
+/// seldom.
+const DEFAULT_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(120);
 
 /// A task, and where its work goes: to a branch of a remote that is the task's alone.
 ///
@@ -48,6 +53,10 @@ pub struct WorkBranchOptions {
     pub(crate) credentials: Option<BoxCredentials>,
     /// How long one call of git may take. Default: 120 seconds.
     pub call_timeout: Duration,
+    /// How often the progress of a run is saved at most: see
+    /// [`RunContext::checkpoint`](crate::RunContext::checkpoint). Zero: never, unless it is asked
+    /// for. Default: 120 seconds.
+    pub checkpoint_interval: Duration,
 }
 
 /// The names of a task, read and checked.
@@ -68,6 +77,7 @@ impl WorkBranchOptions {
             message: None,
             credentials: None,
             call_timeout: DEFAULT_LIMIT,
+            checkpoint_interval: DEFAULT_CHECKPOINT_INTERVAL,
         }
     }
 
@@ -76,6 +86,7 @@ impl WorkBranchOptions {
         remote: String,
         message: String,
         call_timeout: Duration,
+        checkpoint_interval: Duration,
     }
 
     /// Sets who asks the remote.
@@ -101,15 +112,18 @@ impl WorkBranchOptions {
             namespace: self.namespace.clone(),
             remote: self.remote.clone(),
             message: self.message.clone(),
+            checkpoint_interval_ms: Some(milliseconds(self.checkpoint_interval)),
         }
     }
 
     /// Of what was kept: nobody asks.
     pub(crate) fn of_kept(kept: KeptBranch) -> Self {
+        let interval = kept.checkpoint_interval_ms.map(Duration::from_millis);
         Self {
             namespace: kept.namespace,
             remote: kept.remote,
             message: kept.message,
+            checkpoint_interval: interval.unwrap_or(DEFAULT_CHECKPOINT_INTERVAL),
             ..Self::of(kept.task)
         }
     }
@@ -135,6 +149,7 @@ impl fmt::Debug for WorkBranchOptions {
             .field("namespace", &self.namespace)
             .field("has_credentials", &self.credentials.is_some())
             .field("call_timeout", &self.call_timeout)
+            .field("checkpoint_interval", &self.checkpoint_interval)
             .finish_non_exhaustive()
     }
 }

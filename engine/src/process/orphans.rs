@@ -1,12 +1,13 @@
 //! Processes that a command started and that left its process group: becoming their parent, and
 //! ending them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
+use stillframe_remote::own_children::own_children;
 
 use crate::blocking::Blocking;
 use crate::process::stat::ProcessStat;
@@ -21,8 +22,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lets every process that a command starts, directly or not, become a child of this process when
 /// its own parent ends, for as long as this lives.
 ///
-/// It is for a process that starts nothing but this command: whatever is its child then is the
-/// command's.
+/// It is for a process that starts nothing but this command, and git: whatever else is its child then
+/// is the command's.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     was_reaper: bool,
@@ -116,26 +117,53 @@ pub(crate) fn end_descendants() -> bool {
 
 /// Reaps every child that has ended; whether there are others.
 fn has_children_after_reaping() -> bool {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) => return true,
-            Err(_) => return false,
+    let own = own_children();
+    if own.is_empty() {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
         }
     }
+    let (at_work, ended): (Vec<_>, Vec<_>) = children_but(&own)
+        .unwrap_or_default()
+        .into_iter()
+        .partition(|(_, stat)| stat.can_run());
+    for (child, _) in ended {
+        reap(child);
+    }
+    !at_work.is_empty()
 }
 
-/// Kills every descendant, but not `spared`, nor what that has started. Blocks.
+/// Kills every descendant, but not `spared`, nor git at work for this process, nor what those have
+/// started. Blocks.
 ///
 /// All generations at once: a process that starts others faster than they are killed is killed with
 /// them.
 fn kill_descendants(spared: Option<Pid>) {
+    let own = own_children();
     let Ok(processes) = processes() else { return };
-    let mut family: HashSet<i32> = [own_id()].into();
+    let is_spared = |pid: Pid| Some(pid) == spared || is_among(&own, pid);
+    for (pid, stat) in descendants(own_id(), &processes, is_spared) {
+        if stat.can_run() {
+            kill(*pid, stat);
+        }
+    }
+}
+
+/// The descendants of `root` among `processes`, but not what is spared, nor what that has started.
+fn descendants(
+    root: i32,
+    processes: &[(Pid, ProcessStat)],
+    is_spared: impl Fn(Pid) -> bool,
+) -> impl Iterator<Item = &(Pid, ProcessStat)> {
+    let mut family: HashSet<i32> = [root].into();
     loop {
         let before = family.len();
-        for (pid, stat) in &processes {
-            if family.contains(&stat.parent) && Some(*pid) != spared {
+        for (pid, stat) in processes {
+            if family.contains(&stat.parent) && !is_spared(*pid) {
                 family.insert(pid.as_raw_nonzero().get());
             }
         }
@@ -143,12 +171,10 @@ fn kill_descendants(spared: Option<Pid>) {
             break;
         }
     }
-    for (pid, stat) in &processes {
-        let id = pid.as_raw_nonzero().get();
-        if family.contains(&id) && id != own_id() && stat.can_run() {
-            kill(*pid, stat);
-        }
-    }
+    family.remove(&root);
+    processes
+        .iter()
+        .filter(move |(pid, _)| family.contains(&pid.as_raw_nonzero().get()))
 }
 
 /// Kills the process that `stat` was read of, and no other that has its id by now.
@@ -177,11 +203,20 @@ fn own_id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// The children of this process. Blocks.
+/// The children of this process, without git at work for it. Blocks.
 fn children() -> io::Result<Vec<(Pid, ProcessStat)>> {
+    children_but(&own_children())
+}
+
+/// The children of this process, but not these.
+fn children_but(own: &BTreeSet<u32>) -> io::Result<Vec<(Pid, ProcessStat)>> {
     let mut children = processes()?;
-    children.retain(|(_, stat)| stat.parent == own_id());
+    children.retain(|(pid, stat)| stat.parent == own_id() && !is_among(own, *pid));
     Ok(children)
+}
+
+fn is_among(own: &BTreeSet<u32>, pid: Pid) -> bool {
+    own.contains(&pid.as_raw_nonzero().get().unsigned_abs())
 }
 
 /// All processes that are seen from here. Blocks.
@@ -200,4 +235,50 @@ fn processes() -> io::Result<Vec<(Pid, ProcessStat)>> {
         }
     }
     Ok(processes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn what_is_spared_is_so_with_all_that_it_has_started() {
+        let process = |id: i32, parent: i32| {
+            let line = format!("{id} (x) S {parent}{}", " 1".repeat(18));
+            let stat = ProcessStat::parse(line.as_bytes()).unwrap();
+            (Pid::from_raw(id).unwrap(), stat)
+        };
+        // A command with a child, git with a helper, and somebody else.
+        let processes = [(21, 20), (20, 10), (30, 10), (31, 30), (50, 40)];
+        let processes = processes.map(|(id, parent)| process(id, parent));
+        let ids = |spared: &[i32]| -> Vec<i32> {
+            let is_spared = |pid: Pid| spared.contains(&pid.as_raw_nonzero().get());
+            descendants(10, &processes, is_spared)
+                .map(|(pid, _)| pid.as_raw_nonzero().get())
+                .collect()
+        };
+        assert_eq!(ids(&[]), [21, 20, 30, 31]);
+        assert_eq!(ids(&[30]), [21, 20]);
+        assert_eq!(ids(&[20, 30]), [0; 0]);
+    }
+
+    #[test]
+    fn git_at_work_for_this_process_is_spared() {
+        #[expect(clippy::disallowed_methods, reason = "a process is to be seen")]
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        let is_seen = || children().unwrap().iter().any(|(found, _)| *found == pid);
+        assert!(is_seen());
+        own_children().insert(child.id());
+        assert!(!is_seen());
+        own_children().remove(&child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -99,6 +99,15 @@ impl CheckpointKind {
     }
 }
 
+impl CheckpointRow {
+    /// Whether it has carried work of a run, which began at this commit, to the remote.
+    pub(crate) fn carries(&self, run: &RunId, began_at: Option<&str>) -> bool {
+        self.status == CheckpointStatus::Proven
+            && self.made_by.as_ref() == Some(run)
+            && Some(&*self.commit) != began_at
+    }
+}
+
 impl CheckpointStatus {
     pub(crate) const ALL: [Self; 4] = [Self::Made, Self::Sent, Self::Proven, Self::Refused];
 

@@ -49,6 +49,9 @@ pub(crate) struct KeptBranch {
     pub(crate) remote: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
+    /// Rows of earlier versions do not have it; then the default applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoint_interval_ms: Option<u64>,
 }
 
 /// The properties of a run that do not change when it is resumed. Rows of earlier versions do not

@@ -28,6 +28,11 @@ pub struct SavedWork {
     pub is_new: bool,
     /// What was captured.
     pub snapshot: SnapshotId,
+    /// Whether the remote is proven to have work of the run, by this checkpoint or an earlier one:
+    /// a commit beyond the one that the run began at. Outside of runs: whether it was proven to
+    /// have the commit that was made. In JSON only if so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub carried: bool,
     /// The branch beside the task's that has the work, because the task's has another history. In
     /// JSON only if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]

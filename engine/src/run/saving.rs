@@ -25,7 +25,7 @@ use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
 use crate::saving::recorded;
 use crate::saving::save::Prepared;
-use crate::saving::work::Wanted;
+use crate::saving::work::{Content, Wanted};
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn;
@@ -134,19 +134,31 @@ async fn save_again(
 ) -> Option<SavedWork> {
     let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
     let branch = WorkBranchOptions::of_kept(kept.work_branch?);
-    let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch);
+    let began_at = began_at(core, run).await;
+    let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch, began_at);
     let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
     let saving = async {
         let prepared = Prepared::of(core, opened, &branch).await?;
-        prepared
-            .save(core, wanted, Some(after.clone()), &cancel)
-            .await
+        let content = Content::Of(after.clone());
+        prepared.save(core, wanted, content, &cancel).await
     };
-    Some(
-        Box::pin(saving)
-            .await
-            .unwrap_or_else(|e| recorded::not_made(&branch, after, FailureKind::LocalGit, &e)),
-    )
+    let not_made = |e| {
+        Some(recorded::not_made(
+            &branch,
+            after,
+            FailureKind::LocalGit,
+            &e,
+        ))
+    };
+    Box::pin(saving).await.unwrap_or_else(not_made)
+}
+
+/// The commit that the work of a run began at, as far as that is on record.
+pub(crate) async fn began_at(core: &Core, run: &RunRow) -> Option<String> {
+    let before = run.workspace.as_ref()?.before.clone();
+    let reader = &core.parts.reader;
+    let found = reader.read(move |store| store.snapshot(&before)).await;
+    found.ok()??.snapshot.metadata.head_ref
 }
 
 /// What the run came for.

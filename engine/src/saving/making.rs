@@ -16,29 +16,36 @@ use crate::saving::told::Telling;
 use crate::saving::work::{Made, Wanted};
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
-use crate::workspace::capture::{self, Whose};
+use crate::workspace::capture;
 
-/// Captures the workspace for a checkpoint.
+/// Captures the workspace for a checkpoint, unless it is as the snapshot `unless` has it: `None`.
 pub(crate) fn capture(
     op: &Operation,
-    parts: &Parts,
-    locked: &LockedWorkspace,
+    telling: &Telling<'_>,
+    locked: &mut LockedWorkspace,
     target: &Target,
-    wanted: &Wanted,
-) -> Result<SnapshotId, Error> {
+    unless: Option<&SnapshotId>,
+) -> Result<Option<SnapshotId>, Error> {
+    let Telling { parts, wanted, .. } = telling;
     let Wanted {
         session_id, run_id, ..
     } = wanted;
     let label = Label::new(CHECKPOINT);
-    let opened = &target.opened;
+    let (opened, backend) = (&target.opened, &*target.backend);
     let options = opened.snapshot_options(parts, label, session_id, run_id.as_ref());
-    let whose = Whose {
-        session_id,
-        run_id: run_id.as_ref(),
-        fence: None,
-    };
-    let snapshot = capture::capture(op, parts, locked, &*target.backend, &options, whose)?;
-    Ok(snapshot.id)
+    let snapshot = capture::take(op, locked, backend, &options)?;
+    if let Some(id) = unless {
+        let earlier = parts.reader.read_blocking(|store| store.snapshot(id))?;
+        if let Some(row) = earlier
+            && capture::adds_nothing(op, parts, locked, backend, (&row.snapshot, &snapshot))
+        {
+            return Ok(None);
+        }
+    }
+    let log = capture::log_of(parts, locked, &snapshot, session_id, run_id.as_ref());
+    let changes = std::iter::once(telling.started()).chain(log);
+    capture::keep(parts, wanted.fenced(changes.collect()))?;
+    Ok(Some(snapshot.id))
 }
 
 /// Makes a checkpoint of a snapshot in the store, and puts it on record.
@@ -102,7 +109,7 @@ pub(crate) fn make(
         wanted,
     };
     let told = telling.committed(&row, &outcome);
-    capture::keep(parts, vec![added(&row), told])?;
+    capture::keep(parts, wanted.fenced(vec![added(&row), told]))?;
     Ok(Made {
         row: Some(row),
         outcome,

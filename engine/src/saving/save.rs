@@ -33,7 +33,7 @@ use crate::saving::recorded::saved;
 use crate::saving::sending::{Gate, NotSent, Sender};
 use crate::saving::target::Target;
 use crate::saving::told::{self, Telling};
-use crate::saving::work::{Fate, Made, Wanted};
+use crate::saving::work::{Content, Fate, Made, Wanted};
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
@@ -129,18 +129,19 @@ impl Prepared {
         core.parts.blocking.run_beside(look).await?
     }
 
-    /// Makes a checkpoint of `snapshot`, or of what is in the workspace, sends it and proves it, until
-    /// `cancel` says stop. It is `Ok` once the store has the work, whatever the remote says.
+    /// Makes a checkpoint of `content`, sends it and proves it, until `cancel` says stop. It is `Ok`
+    /// once the store has the work, whatever the remote says. `None`: nothing of the workspace has
+    /// changed, and nothing was done.
     pub(crate) async fn save(
         self,
         core: &Core,
         wanted: Wanted,
-        snapshot: Option<SnapshotId>,
+        content: Content,
         cancel: &Cancellation,
-    ) -> Result<SavedWork, Error> {
+    ) -> Result<Option<SavedWork>, Error> {
         let (task, whose) = (self.task.clone(), wanted.clone());
         let repository = self.target.opened.workspace.id().to_owned();
-        let saved = Box::pin(self.made_and_sent(core, wanted, snapshot, cancel)).await;
+        let saved = Box::pin(self.made_and_sent(core, wanted, content, cancel)).await;
         if let Err(e) = &saved
             && !matches!(
                 e.kind(),
@@ -169,39 +170,26 @@ impl Prepared {
         self,
         core: &Core,
         mut wanted: Wanted,
-        snapshot: Option<SnapshotId>,
+        content: Content,
         cancel: &Cancellation,
-    ) -> Result<SavedWork, Error> {
+    ) -> Result<Option<SavedWork>, Error> {
+        let parts = &core.parts;
+        let lock_timeout = parts.settings.lock_timeout;
+        // Whoever has it may be sending, which takes its time and comes to an end.
+        let longest = lock_timeout.max(self.branch.call_timeout);
+        let lock = TaskLock::acquire(&parts.state_dir, &self.task.id, longest, &parts.blocking);
+        let _lock = cancel
+            .wait_for(lock, "waiting to save the work of the task")
+            .await?;
+        let Some(snapshot) = self.captured(core, &wanted, content, cancel).await? else {
+            return Ok(None);
+        };
         let Self {
             target,
             task,
             branch,
         } = self;
-        let parts = &core.parts;
-        let lock_timeout = parts.settings.lock_timeout;
-        let lock = TaskLock::acquire(&parts.state_dir, &task.id, lock_timeout, &parts.blocking);
-        let _lock = cancel
-            .wait_for(lock, "waiting to save the work of the task")
-            .await?;
         let workspace = target.opened.workspace.clone();
-        let snapshot = match snapshot {
-            Some(snapshot) => snapshot,
-            None => {
-                let telling = Telling {
-                    parts,
-                    task: &task,
-                    wanted: &wanted,
-                };
-                parts.writer.commit(vec![telling.started()]).await?;
-                let (shared, op) = (parts.clone(), cancel.operation());
-                let (target, wanted) = (target.clone(), wanted.clone());
-                let capturing = move |locked: &mut LockedWorkspace| {
-                    making::capture(&op, &shared, locked, &target, &wanted)
-                };
-                let what = "a capture for a checkpoint";
-                turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await?
-            }
-        };
         let asking = asking(&target, &branch, cancel).await;
         let op = cancel.operation();
         let asked = move || {
@@ -236,17 +224,84 @@ impl Prepared {
                     asking.send(&op, (&target, &task), row, &seen, &gate, &wanted)
                 }
             };
-            let saved = saved(&target, &task, &made, &fate);
+            let mut saved = saved(&target, &task, &made, &fate);
             let telling = Telling {
                 parts: &shared,
                 task: &task,
                 wanted: &wanted,
             };
             record(&telling, &made, &fate)?;
-            Ok::<_, Error>(saved)
+            let repository = target.opened.workspace.id();
+            saved.carried = has_carried(&telling, &made, &fate, repository)?;
+            Ok::<_, Error>(Some(saved))
         };
         parts.blocking.run_beside(sending).await?
     }
+
+    /// The snapshot that a checkpoint is made of; `None`: there is nothing new.
+    async fn captured(
+        &self,
+        core: &Core,
+        wanted: &Wanted,
+        content: Content,
+        cancel: &Cancellation,
+    ) -> Result<Option<SnapshotId>, Error> {
+        let unless = match content {
+            Content::Of(snapshot) => return Ok(Some(snapshot)),
+            Content::Now { unless } => unless,
+        };
+        let (parts, op) = (core.parts.clone(), cancel.operation());
+        let (target, task, wanted) = (self.target.clone(), self.task.clone(), wanted.clone());
+        let workspace = target.opened.workspace.clone();
+        let lock_timeout = parts.settings.lock_timeout;
+        let capturing = move |locked: &mut LockedWorkspace| {
+            let telling = Telling {
+                parts: &parts,
+                task: &task,
+                wanted: &wanted,
+            };
+            making::capture(&op, &telling, locked, &target, unless.as_ref())
+        };
+        let what = "a capture for a checkpoint";
+        turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await
+    }
+}
+
+/// Saves what is in a workspace, for somebody who asks for that, until its host says stop.
+pub(crate) async fn save_now(
+    core: &Core,
+    opened: Opened,
+    branch: &WorkBranchOptions,
+    wanted: Wanted,
+) -> Result<SavedWork, Error> {
+    let cancel = Cancellation::of(core, &opened.options);
+    let prepared = Prepared::of(core, opened, branch).await?;
+    let content = Content::Now { unless: None };
+    let saved = prepared.save(core, wanted, content, &cancel).await?;
+    Ok(saved.expect("it is made in any case"))
+}
+
+/// Whether the remote is proven to have what somebody did for the task. Blocks.
+fn has_carried(
+    telling: &Telling<'_>,
+    made: &Made,
+    fate: &Fate,
+    repository: &str,
+) -> Result<bool, Error> {
+    let Telling {
+        parts,
+        task,
+        wanted,
+    } = telling;
+    let Some(run) = &wanted.run_id else {
+        let is_there = matches!(fate, Fate::Sent(_) | Fate::Beside(..));
+        return Ok(is_there && made.outcome.is_new);
+    };
+    let rows = parts
+        .reader
+        .read_blocking(|store| store.checkpoints(&task.id))?;
+    let mut own = rows.iter().filter(|row| row.repository == repository);
+    Ok(own.any(|row| row.carries(run, wanted.began_at.as_deref())))
 }
 
 /// That it is not known what the branch has.
@@ -428,6 +483,7 @@ fn not_made(telling: &Telling<'_>, repository: &str, why: &NotSent) -> Result<()
         counted.updated_at = now;
         changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
     }
+    let changes = telling.wanted.fenced(changes);
     parts.writer.commit_blocking(changes).map(drop)
 }
 
@@ -469,7 +525,7 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
         if changes.is_empty() {
             return Ok(());
         }
-        match parts.writer.commit_blocking(changes) {
+        match parts.writer.commit_blocking(telling.wanted.fenced(changes)) {
             Err(e) if e.kind() == ErrorKind::Conflict => {}
             written => return written.map(drop),
         }

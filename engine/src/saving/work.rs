@@ -7,6 +7,7 @@ use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow};
 use crate::records::run::EndsAs;
 use crate::saving::sending::{NotSent, Sent};
+use crate::state::change::Change;
 
 /// What is to be made.
 #[derive(Clone, Debug)]
@@ -19,6 +20,19 @@ pub(crate) struct Wanted {
     pub(crate) template: Option<String>,
     /// What the remote has, as far as it could be asked.
     pub(crate) on_remote: Vec<String>,
+    /// The commit that the work of the run began at.
+    pub(crate) began_at: Option<String>,
+    /// What has to hold for anything of it to be put on record.
+    pub(crate) fence: Option<Box<Change>>,
+}
+
+/// What a checkpoint is of.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Of a snapshot that is there.
+    Of(SnapshotId),
+    /// Of what is in the workspace, unless that is as this snapshot has it.
+    Now { unless: Option<SnapshotId> },
 }
 
 impl Wanted {
@@ -27,17 +41,38 @@ impl Wanted {
         (session_id, run_id): (&SessionId, &RunId),
         ends: EndsAs,
         branch: &WorkBranchOptions,
+        began_at: Option<String>,
     ) -> Self {
         Self {
             kind: match ends {
                 EndsAs::Completed => CheckpointKind::Periodic,
                 EndsAs::Failed | EndsAs::Timeout | EndsAs::Cancelled => CheckpointKind::Wip,
             },
+            ..Self::of_progress((session_id, run_id), branch, began_at)
+        }
+    }
+
+    /// Of a run that is at work.
+    pub(crate) fn of_progress(
+        (session_id, run_id): (&SessionId, &RunId),
+        branch: &WorkBranchOptions,
+        began_at: Option<String>,
+    ) -> Self {
+        Self {
+            kind: CheckpointKind::Periodic,
             run_id: Some(run_id.clone()),
             session_id: session_id.clone(),
             template: branch.message.clone(),
             on_remote: Vec::new(),
+            began_at,
+            fence: None,
         }
+    }
+
+    /// `changes`, which are written only as long as they may be.
+    pub(crate) fn fenced(&self, changes: Vec<Change>) -> Vec<Change> {
+        let fence = self.fence.as_deref().cloned();
+        fence.into_iter().chain(changes).collect()
     }
 }
 

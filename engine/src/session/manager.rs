@@ -32,7 +32,7 @@ use crate::records::saved_work::SavedWork;
 use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
-use crate::saving::save::Prepared;
+use crate::saving::save;
 use crate::saving::work::Wanted;
 use crate::session::handle::RunHandle;
 use crate::session::stream::EventStream;
@@ -248,14 +248,12 @@ impl SessionManager {
             // There is no run that it could name.
             template: Some(branch.message.clone().unwrap_or_else(|| BY_HAND.to_owned())),
             on_remote: Vec::new(),
+            began_at: None,
+            fence: None,
         };
         let (core, branch) = (self.core.clone(), branch.clone());
         self.core
-            .operation(async move {
-                let cancel = Cancellation::of(&core, &opened.options);
-                let prepared = Prepared::of(&core, opened, &branch).await?;
-                prepared.save(&core, wanted, None, &cancel).await
-            })
+            .operation(async move { save::save_now(&core, opened, &branch, wanted).await })
             .await
     }
 

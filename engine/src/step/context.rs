@@ -16,6 +16,7 @@ use crate::events::event::{Event, EventType};
 use crate::id::{RunId, SessionId, StepId};
 use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::records::question::{Answer, Question, QuestionPlace};
+use crate::step::checkpointed::Checkpointed;
 use crate::step::emit;
 use crate::step::message_stream::MessageStream;
 use crate::step::plan::{PlanReport, StepPlan};
@@ -107,6 +108,50 @@ impl RunContext {
                 &self.cancellation,
             )
             .await
+    }
+
+    /// Says that the run has made progress: what is in the workspace is saved on the branch of its
+    /// [task](crate::RunOptions::work_branch) as
+    /// [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves it, at most once in
+    /// [the interval](crate::tasks::WorkBranchOptions::checkpoint_interval). A call within it does
+    /// nothing, starts no process, and takes microseconds. So does one whose workspace is as it was
+    /// saved last, beyond a capture.
+    ///
+    /// The workspace is in use only while it is captured, and what works in it meanwhile is not
+    /// disturbed. What could not be saved is answered and on record, and fails neither the call nor
+    /// the run. When the work should stop, so does a checkpoint that is being made: the end of the
+    /// run saves everything in any case.
+    ///
+    /// ```no_run
+    /// # use stillframe::{AdapterError, RunContext};
+    /// # async fn apply(_: &str) -> Result<(), AdapterError> { Ok(()) }
+    /// # async fn work(context: RunContext, parts: &[&str]) -> Result<(), AdapterError> {
+    /// for part in parts {
+    ///     apply(part).await?;
+    ///     context.checkpoint().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Nothing was done. `InvalidOptions`: the run is of no task. `Conflict`: it has ended.
+    pub async fn checkpoint(&self) -> Result<Checkpointed, Error> {
+        self.checkpointed(false).await
+    }
+
+    /// As [`RunContext::checkpoint`], whatever the interval is and whether or not anything has
+    /// changed: the answer says where the work is at this moment.
+    pub async fn checkpoint_now(&self) -> Result<Checkpointed, Error> {
+        self.checkpointed(true).await
+    }
+
+    async fn checkpointed(&self, now: bool) -> Result<Checkpointed, Error> {
+        let before = self.snapshot_before.as_ref();
+        let began_at = before.and_then(|before| before.metadata.head_ref.as_deref());
+        let cancellation = &self.cancellation;
+        self.steps.checkpoint(now, began_at, cancellation).await
     }
 
     /// Appends an event to the log of the session; it is durable on `Ok`.

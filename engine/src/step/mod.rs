@@ -1,7 +1,7 @@
 //! What an adapter can do in its run: phases, steps, tools, questions, events and
 //! artifacts, and their records.
 //!
-//! It uses `workspace` and the folders below it. It does not know how a run begins or ends.
+//! It uses `saving` and the folders below it. It does not know how a run begins or ends.
 
 pub(crate) mod adapter;
 pub(crate) mod adapter_error;
@@ -10,6 +10,7 @@ pub(crate) mod agent;
 pub(crate) mod answering;
 pub(crate) mod artifact;
 pub(crate) mod beside;
+pub(crate) mod checkpointed;
 pub(crate) mod commit;
 pub(crate) mod context;
 pub(crate) mod emit;

@@ -44,6 +44,7 @@ use crate::workspace::turn::MAX_WAIT;
 mod agents;
 mod artifacts;
 mod captures;
+mod checkpoints;
 mod commits;
 mod going_back;
 mod questions;
@@ -54,6 +55,7 @@ mod tool_calls;
 mod violations;
 mod waiting;
 
+use checkpoints::Progress;
 pub(crate) use going_back::Choices;
 use going_back::Ready;
 pub(crate) use questions::Approval;
@@ -97,6 +99,8 @@ struct Inner {
     /// Messages that come in pieces, and are not at their end.
     streams: BlockingMutex<Vec<Arc<Pieces>>>,
     oversight: Oversight,
+    /// `None`: the run is of no task.
+    progress: Option<Progress>,
 }
 
 /// Where the steps of a run work, and with what they are captured.
@@ -159,6 +163,7 @@ impl StepLog {
             parking: CancellationToken::new(),
             streams: BlockingMutex::default(),
             oversight,
+            progress: options.work_branch.as_ref().map(Progress::of),
         };
         Self {
             inner: Arc::new(inner),

@@ -73,27 +73,14 @@ pub(crate) fn capture_if_changed(
     session_id: &SessionId,
 ) -> Result<TakenSnapshot, Error> {
     let snapshot = take(op, locked, backend, options)?;
-    // It is there: what is made of it is done to its end.
-    let op = &op.to_its_end();
     let latest = SnapshotName::Latest(0);
     let latest = parts
         .reader
         .read_blocking_with(|store| snapshot_name::find(store, latest, Some(locked)));
-    let is_unchanged = |latest: &Snapshot| {
-        // Where that cannot be found out, what was captured is kept.
-        let is_unchanged = || {
-            let latest = backend.open(op, locked, latest)?;
-            latest.is_unchanged(op, &snapshot)
-        };
-        latest.backend == snapshot.backend && is_unchanged().unwrap_or(false)
-    };
-    if let Some(latest) = latest.ok().map(|row| row.snapshot).filter(is_unchanged) {
-        if backend
-            .forget(op, locked, std::slice::from_ref(&snapshot.id), &[])
-            .is_err()
-        {
-            parts.lock.leave_work();
-        }
+    let latest = latest.ok().map(|row| row.snapshot);
+    if let Some(latest) = latest
+        && adds_nothing(op, parts, locked, backend, (&latest, &snapshot))
+    {
         return Ok(TakenSnapshot {
             snapshot: latest,
             unchanged: true,
@@ -105,6 +92,30 @@ pub(crate) fn capture_if_changed(
         snapshot,
         unchanged: false,
     })
+}
+
+/// Whether `new`, which is in no log, differs in nothing from one that was there before; then it is
+/// not kept. Where that cannot be found out, it is.
+pub(crate) fn adds_nothing(
+    op: &Operation,
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    (earlier, new): (&Snapshot, &Snapshot),
+) -> bool {
+    // It is there: what is made of it is done to its end.
+    let op = &op.to_its_end();
+    let is_unchanged = || backend.open(op, locked, earlier)?.is_unchanged(op, new);
+    if earlier.backend != new.backend || !is_unchanged().unwrap_or(false) {
+        return false;
+    }
+    if backend
+        .forget(op, locked, std::slice::from_ref(&new.id), &[])
+        .is_err()
+    {
+        parts.lock.leave_work();
+    }
+    true
 }
 
 /// The row and the event of a snapshot.

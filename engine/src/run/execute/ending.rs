@@ -24,7 +24,7 @@ use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::settle;
 use crate::saving::recorded;
 use crate::saving::save::Prepared;
-use crate::saving::work::Wanted;
+use crate::saving::work::{Content, Wanted};
 use crate::step::step_log::StepLog;
 use crate::workspace::cancellation::Cancellation;
 
@@ -187,7 +187,9 @@ impl RunTask {
                 return Ok(false);
             }
         };
-        let wanted = Wanted::of_run((&self.session_id, &self.run_id), ends, branch);
+        let began_at = closing.before.as_ref();
+        let began_at = began_at.and_then(|before| before.metadata.head_ref.clone());
+        let wanted = Wanted::of_run((&self.session_id, &self.run_id), ends, branch, began_at);
         if matches!(ends, EndsAs::Completed | EndsAs::Failed) {
             steps.withdraw_all().await?;
         }
@@ -201,12 +203,17 @@ impl RunTask {
         })
         .await?;
         let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
-        let saved = prepared
-            .save(core, wanted, Some(after.clone()), &cancel)
-            .await;
-        closing.saved = Some(
-            saved.unwrap_or_else(|e| recorded::not_made(branch, &after, FailureKind::LocalGit, &e)),
-        );
+        let content = Content::Of(after.clone());
+        let saved = Box::pin(prepared.save(core, wanted, content, &cancel)).await;
+        let not_made = |e| {
+            Some(recorded::not_made(
+                branch,
+                &after,
+                FailureKind::LocalGit,
+                &e,
+            ))
+        };
+        closing.saved = saved.unwrap_or_else(not_made);
         Ok(true)
     }
 

@@ -1,0 +1,172 @@
+//! Saving the progress of a run that is of a task.
+
+use std::sync::{Arc, Mutex as BlockingMutex, PoisonError};
+use std::time::Instant;
+
+use stillframe_backends::{ErrorKind, Interrupt, SnapshotId};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::StepLog;
+use crate::branches::interval::Periodic;
+use crate::error::Error;
+use crate::events::data::ErrorOccurred;
+use crate::events::event::EventType;
+use crate::failure::Failure;
+use crate::options::work_branch::WorkBranchOptions;
+use crate::records::saved_work::{SavedState, SavedWork};
+use crate::saving::save::Prepared;
+use crate::saving::work::{Content, Wanted};
+use crate::step::checkpointed::Checkpointed;
+use crate::workspace::cancellation::Cancellation;
+
+/// When the progress of a run is saved, and what of it is.
+#[derive(Clone)]
+pub(super) struct Progress(Arc<Inner>);
+
+struct Inner {
+    branch: WorkBranchOptions,
+    began: Instant,
+    periodic: BlockingMutex<Periodic>,
+    last: Mutex<Last>,
+}
+
+/// What became of the last one. Whoever has it makes the next.
+#[derive(Default)]
+struct Last {
+    /// What it was made of, if that is where it can be.
+    settled: Option<SnapshotId>,
+    /// Why there was none, as the log has it.
+    told: Option<Failure>,
+}
+
+impl Progress {
+    /// That of a run which begins its work.
+    pub(super) fn of(branch: &WorkBranchOptions) -> Self {
+        Self(Arc::new(Inner {
+            branch: branch.clone(),
+            began: Instant::now(),
+            periodic: BlockingMutex::new(Periodic::new(branch.checkpoint_interval)),
+            last: Mutex::default(),
+        }))
+    }
+
+    /// Whether one is to be made; if so, it is about to be.
+    fn take(&self, push_now: bool) -> bool {
+        let periodic = self.0.periodic.lock();
+        let mut periodic = periodic.unwrap_or_else(PoisonError::into_inner);
+        periodic.take(self.0.began.elapsed(), push_now)
+    }
+}
+
+impl StepLog {
+    /// Saves the progress of the run, if that is due or somebody asks for it. It goes on though the
+    /// adapter does not wait for it, and ends when the work of the run should stop.
+    ///
+    /// `began_at`: the commit that the work of the run began at.
+    pub(crate) async fn checkpoint(
+        &self,
+        push_now: bool,
+        began_at: Option<&str>,
+        cancellation: &CancellationToken,
+    ) -> Result<Checkpointed, Error> {
+        let Some(progress) = self.inner.progress.clone() else {
+            return Err(Error::invalid_options(format!(
+                "run {} is of no task, so that its work has no branch; nothing was done",
+                self.run_id()
+            )));
+        };
+        self.check_open()?;
+        if !progress.take(push_now) {
+            return Ok(Checkpointed::NotDue);
+        }
+        let (core, hold) = (&self.inner.core, &self.inner.hold);
+        let ids = (&self.inner.session_id, &hold.run_id);
+        let began_at = began_at.map(str::to_owned);
+        let wanted = Wanted {
+            fence: Some(Box::new(hold.fence())),
+            ..Wanted::of_progress(ids, &progress.0.branch, began_at)
+        };
+        let (log, cancel) = (
+            self.clone(),
+            Cancellation::by(core, cancellation, Interrupt::never()),
+        );
+        self.to_the_end(async move {
+            Ok(log
+                .save_progress(&progress, wanted, push_now, &cancel)
+                .await)
+        })
+        .await
+    }
+
+    async fn save_progress(
+        &self,
+        progress: &Progress,
+        wanted: Wanted,
+        push_now: bool,
+        cancel: &Cancellation,
+    ) -> Checkpointed {
+        let turn = async { Ok(progress.0.last.lock().await) };
+        let mut last = match cancel
+            .wait_for(turn, "waiting for another checkpoint")
+            .await
+        {
+            Ok(last) => last,
+            Err(e) => return Checkpointed::NotMade(Failure::from(&e)),
+        };
+        // Who asks for one wants to know where it is at this moment.
+        let unless = last.settled.take().filter(|_| !push_now);
+        let content = Content::Now {
+            unless: unless.clone(),
+        };
+        let saved = self.saved(progress, wanted, content, cancel).await;
+        match saved {
+            Ok(None) => {
+                last.settled = unless;
+                Checkpointed::Unchanged
+            }
+            Ok(Some(saved)) => {
+                last.told = None;
+                last.settled = is_settled(&saved).then(|| saved.snapshot.clone());
+                Checkpointed::Made(Box::new(saved))
+            }
+            Err(e) => {
+                let why = Failure::from(&e);
+                if e.kind() != ErrorKind::Cancelled && last.told.as_ref() != Some(&why) {
+                    self.tell(&why).await;
+                    last.told = Some(why.clone());
+                }
+                Checkpointed::NotMade(why)
+            }
+        }
+    }
+
+    async fn saved(
+        &self,
+        progress: &Progress,
+        wanted: Wanted,
+        content: Content,
+        cancel: &Cancellation,
+    ) -> Result<Option<SavedWork>, Error> {
+        let Some(place) = self.inner.place.clone() else {
+            return Err(Error::invalid_options("the run has no workspace"));
+        };
+        let core = &self.inner.core;
+        let prepared = Prepared::of(core, place.opened, &progress.0.branch).await?;
+        prepared.save(core, wanted, content, cancel).await
+    }
+
+    /// Puts on record why nothing was made.
+    async fn tell(&self, why: &Failure) {
+        let told = self.event(EventType::ERROR_OCCURRED, ErrorOccurred::from(why));
+        if let Err(e) = self.commit(vec![told]).await {
+            let error = e.chain();
+            tracing::warn!(run = %self.run_id(), error, "that progress is not saved is not on record");
+        }
+    }
+}
+
+/// Whether the same work need not be tried again.
+fn is_settled(saved: &SavedWork) -> bool {
+    saved.state != SavedState::NotSaved
+}

@@ -1,0 +1,369 @@
+//! Checkpoints of a task while a run works: by a host, by the command that is run, and by the clock.
+//! The oracle is git.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use stillframe::events::{EventQuery, EventType};
+use stillframe::records::{SavedState, SavedWork};
+use stillframe::tasks::{Checkpointed, WorkBranchOptions};
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunOptions,
+    RunOutcome, RunStatus, WorkspaceOptions,
+};
+use stillframe_tests::{TestWorkspace, git};
+
+const BRANCH: &str = "stillframe/task/42";
+
+/// A value that the rule for GitHub's tokens matches.
+const SECRET: &str = "ghp_0123456789abcdefghijABCDEFGHIJ";
+
+/// Where the host of a story is: the directory of all that is in it.
+const BASE: &str = "STILLFRAME_TEST_BASE";
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A bare repository beside the workspace.
+fn remote(ws: &TestWorkspace) -> PathBuf {
+    let (home, base) = (ws.home(), ws.base());
+    git::text(&home, base, ["init", "-q", "--bare", "remote.git"]);
+    base.join("remote.git")
+}
+
+/// A git that notes each of its calls, and is then git.
+fn counting_git(base: &Path) -> OsString {
+    let real = Command::new("sh").args(["-c", "command -v git"]).output();
+    let real = String::from_utf8(real.unwrap().stdout).unwrap();
+    let (bin, calls) = (base.join("bin"), base.join("calls"));
+    fs::create_dir(&bin).unwrap();
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> '{}'\nexec {} \"$@\"\n",
+        calls.display(),
+        real.trim()
+    );
+    let program = bin.join("git");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let paths = env::var_os("PATH").unwrap();
+    let paths = std::iter::once(bin).chain(env::split_paths(&paths));
+    env::join_paths(paths).unwrap()
+}
+
+/// A workspace with a remote, as the host in its own process has them.
+#[derive(Clone)]
+struct Scene {
+    base: PathBuf,
+    workspace: PathBuf,
+}
+
+/// Tells `story` in a process of its own, so that the calls of git in it are its own.
+fn in_a_host<S: Future<Output = ()>>(test: &str, story: impl FnOnce(Scene) -> S) {
+    if let Some(base) = env::var_os(BASE) {
+        let base = PathBuf::from(base);
+        let scene = Scene {
+            workspace: fs::read_to_string(base.join("place")).unwrap().into(),
+            base,
+        };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        return runtime.block_on(story(scene));
+    }
+    let ws = TestWorkspace::repository();
+    remote(&ws);
+    fs::write(ws.base().join("place"), ws.root().to_str().unwrap()).unwrap();
+    let host = Command::new(env::current_exe().unwrap())
+        .args([&format!("progress::{test}"), "--exact", "--nocapture"])
+        .env(BASE, ws.base())
+        .env("HOME", ws.home())
+        .env("PATH", counting_git(ws.base()))
+        .output()
+        .unwrap();
+    let said = [host.stdout, host.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(host.status.success() && said.contains("1 passed"), "{said}");
+}
+
+impl Scene {
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.workspace.join(name), text).unwrap();
+    }
+
+    fn remote(&self) -> String {
+        self.base.join("remote.git").to_str().unwrap().to_owned()
+    }
+
+    /// How often git was started until here.
+    fn calls(&self) -> usize {
+        let calls = fs::read_to_string(self.base.join("calls"));
+        calls.unwrap_or_default().lines().count()
+    }
+
+    /// What git says, in the remote.
+    fn git(&self, args: &[&str]) -> String {
+        let output = Command::new("/usr/bin/git")
+            .current_dir(self.base.join("remote.git"))
+            .args(args)
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        text.trim_end().to_owned()
+    }
+
+    /// Where the remote has the branch.
+    fn tip(&self) -> Option<String> {
+        let listed = self.git(&["ls-remote", ".", &format!("refs/heads/{BRANCH}")]);
+        listed.split_whitespace().next().map(str::to_owned)
+    }
+
+    async fn engine(&self) -> Engine {
+        let options = EngineOptions::default().state_dir(self.base.join("state"));
+        Engine::start(options).await.unwrap()
+    }
+
+    fn branch(&self, interval: Duration) -> WorkBranchOptions {
+        let branch = WorkBranchOptions::of("42").remote(self.remote());
+        branch.checkpoint_interval(interval)
+    }
+
+    /// Does `work` in a run of the task.
+    async fn run<W: Future<Output = ()> + Send>(
+        &self,
+        interval: Duration,
+        work: impl Fn(Self, RunContext) -> W + Send + Sync + 'static,
+    ) -> RunOutcome {
+        let engine = self.engine().await;
+        let session = engine.session("s").await.unwrap();
+        let options = RunOptions::new("x")
+            .workspace(WorkspaceOptions::at(&self.workspace))
+            .work_branch(self.branch(interval));
+        let does = Does(self.clone(), work);
+        let outcome = session.execute_run(options, does).await.unwrap();
+        engine.shutdown().await.unwrap();
+        outcome
+    }
+}
+
+struct Does<F>(Scene, F);
+
+impl<F, W> Adapter for Does<F>
+where
+    F: Fn(Scene, RunContext) -> W + Send + Sync + 'static,
+    W: Future<Output = ()> + Send,
+{
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        self.1(self.0.clone(), context).await;
+        Ok(AdapterOutput::empty())
+    }
+}
+
+fn made(answer: Checkpointed) -> SavedWork {
+    match answer {
+        Checkpointed::Made(saved) => *saved,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn completed(outcome: &RunOutcome) {
+    assert_eq!(outcome.run.status, RunStatus::Completed, "{outcome:?}");
+}
+
+#[test]
+fn progress_is_pushed_and_marked_and_within_the_interval_nothing_is_started() {
+    let name = "progress_is_pushed_and_marked_and_within_the_interval_nothing_is_started";
+    in_a_host(name, async |scene: Scene| {
+        let outcome = scene
+            .run(HOUR, |scene, context| async move {
+                let clean = made(context.checkpoint().await.unwrap());
+                assert_eq!(clean.state, SavedState::Pushed, "the head was not there");
+                assert!(!clean.carried, "nobody has done anything");
+
+                scene.write("one", "1\n");
+                let before = scene.calls();
+                assert!(before > 0, "the git that counts is the one that is used");
+                let began = Instant::now();
+                const CALLS: u32 = 1000;
+                for _ in 0..CALLS {
+                    let answer = context.checkpoint().await.unwrap();
+                    assert_eq!(answer, Checkpointed::NotDue);
+                }
+                let took = began.elapsed() / CALLS;
+                assert!(took < Duration::from_millis(1), "{took:?}");
+                assert_eq!(scene.calls(), before, "nothing was started");
+                assert_eq!(scene.tip(), clean.commit, "and nothing was sent");
+
+                let first = made(context.checkpoint_now().await.unwrap());
+                assert_eq!((first.state, first.carried), (SavedState::Pushed, true));
+                assert_eq!(scene.tip(), first.commit);
+                let run = &context.run_id;
+                let said =
+                    scene.git(&["log", "-1", "--format=%B", first.commit.as_deref().unwrap()]);
+                assert_eq!(
+                    said,
+                    format!(
+                        "[checkpoint] stillframe run {run}\n\nRun-Id: {run}\nPipeline: unknown\n\
+                         Step: unknown\nTask: 42\nCheckpoint-Kind: periodic"
+                    )
+                );
+                // Who asks is told where it is, though nothing is new.
+                let again = made(context.checkpoint_now().await.unwrap());
+                assert_eq!((again.state, again.carried), (SavedState::NoChanges, true));
+                assert_eq!(again.commit, first.commit);
+            })
+            .await;
+        completed(&outcome);
+        let saved = outcome.workspace.saved.unwrap();
+        assert_eq!((saved.state, saved.carried), (SavedState::NoChanges, true));
+        assert_eq!(scene.git(&["fsck", "--strict", "--no-dangling"]), "");
+    });
+}
+
+#[test]
+fn progress_after_the_interval_is_pushed_and_what_is_as_it_was_takes_no_process() {
+    let name = "progress_after_the_interval_is_pushed_and_what_is_as_it_was_takes_no_process";
+    in_a_host(name, async |scene: Scene| {
+        const SHORT: Duration = Duration::from_millis(20);
+        let outcome = scene
+            .run(SHORT, |scene, context| async move {
+                scene.write("one", "1\n");
+                let first = made(context.checkpoint().await.unwrap());
+                tokio::time::sleep(SHORT).await;
+                let before = scene.calls();
+                let same = context.checkpoint().await.unwrap();
+                assert_eq!(same, Checkpointed::Unchanged);
+                assert_eq!(scene.calls(), before, "nothing was started");
+                scene.write("two", "2\n");
+                tokio::time::sleep(SHORT).await;
+                let second = made(context.checkpoint().await.unwrap());
+                assert_eq!((second.state, second.carried), (SavedState::Pushed, true));
+                assert_ne!(second.commit, first.commit);
+                assert_eq!(scene.tip(), second.commit);
+                let parent = format!("{BRANCH}^");
+                assert_eq!(Some(scene.git(&["rev-parse", &parent])), first.commit);
+            })
+            .await;
+        completed(&outcome);
+        let engine = scene.engine().await;
+        let query = EventQuery::all().run(outcome.run_id);
+        let events = engine.events(query).await.unwrap();
+        let told = |wanted: &EventType| events.iter().filter(|e| e.event_type == *wanted).count();
+        assert_eq!(told(&EventType::PERSIST_STARTED), 3, "two, and the end");
+        assert_eq!(told(&EventType::PERSIST_PUSHED), 2);
+        assert_eq!(told(&EventType::PERSIST_NOOP), 1);
+        let (_, checkpoints) = engine.find_task("42").await.unwrap();
+        let kinds: Vec<&str> = checkpoints.iter().map(|one| one.kind.as_str()).collect();
+        assert_eq!(kinds, ["periodic"; 2]);
+        engine.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn without_an_interval_progress_is_never_saved_and_a_run_of_no_task_has_no_branch() {
+    let name = "without_an_interval_progress_is_never_saved_and_a_run_of_no_task_has_no_branch";
+    in_a_host(name, async |scene: Scene| {
+        let outcome = scene
+            .run(Duration::ZERO, |scene, context| async move {
+                scene.write("one", "1\n");
+                let before = scene.calls();
+                for _ in 0..3 {
+                    let answer = context.checkpoint().await.unwrap();
+                    assert_eq!(answer, Checkpointed::NotDue);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                assert_eq!(scene.calls(), before);
+                assert_eq!(scene.tip(), None);
+            })
+            .await;
+        completed(&outcome);
+        let saved = outcome.workspace.saved.unwrap();
+        assert_eq!((saved.state, saved.carried), (SavedState::Pushed, true));
+
+        let engine = scene.engine().await;
+        let session = engine.session("s").await.unwrap();
+        let options = RunOptions::new("x").workspace(WorkspaceOptions::at(&scene.workspace));
+        let does = Does(scene.clone(), |_, context: RunContext| async move {
+            for answer in [context.checkpoint().await, context.checkpoint_now().await] {
+                let refused = answer.unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::InvalidOptions);
+            }
+        });
+        completed(&session.execute_run(options, does).await.unwrap());
+        engine.shutdown().await.unwrap();
+    });
+}
+
+#[test]
+fn a_secret_in_progress_is_neither_sent_nor_marked_and_place_and_rule_are_told() {
+    let name = "a_secret_in_progress_is_neither_sent_nor_marked_and_place_and_rule_are_told";
+    in_a_host(name, async |scene: Scene| {
+        let outcome = scene
+            .run(HOUR, |scene, context| async move {
+                scene.write("key", &format!("a\ntoken = {SECRET}\n"));
+                let refused = made(context.checkpoint().await.unwrap());
+                assert_eq!(
+                    (refused.state, refused.carried),
+                    (SavedState::NotSaved, false)
+                );
+                assert_eq!(refused.failure.as_deref(), Some("SecretFound"));
+                let found = &refused.secrets[0];
+                assert_eq!((&*found.rule, found.line), ("github_token", 2));
+                assert_eq!(found.path.to_string(), "key");
+                let why = refused.error.unwrap();
+                assert!(why.contains("key line 2") && !why.contains(SECRET), "{why}");
+                assert_eq!(scene.tip(), None);
+                // The next one does not go on from what was refused.
+                fs::remove_file(scene.workspace.join("key")).unwrap();
+                scene.write("other", "x\n");
+                let clean = made(context.checkpoint_now().await.unwrap());
+                assert_eq!((clean.state, clean.carried), (SavedState::Pushed, true));
+            })
+            .await;
+        completed(&outcome);
+        let history = scene.git(&["log", "-p", "--all"]);
+        assert!(!history.contains(SECRET), "{history}");
+    });
+}
+
+#[test]
+fn a_failure_to_save_progress_is_answered_and_on_record_and_none_of_the_run() {
+    let name = "a_failure_to_save_progress_is_answered_and_on_record_and_none_of_the_run";
+    in_a_host(name, async |scene: Scene| {
+        let outcome = scene
+            .run(HOUR, |scene, context| async move {
+                scene.write("one", "1\n");
+                let (there, away) = (scene.base.join("remote.git"), scene.base.join("away.git"));
+                fs::rename(&there, &away).unwrap();
+                let kept = made(context.checkpoint().await.unwrap());
+                assert_eq!((kept.state, kept.carried), (SavedState::NotSaved, false));
+                assert!(kept.failure.is_some() && kept.kept_as.is_some(), "{kept:?}");
+                fs::rename(&away, &there).unwrap();
+                // Two at once: one after the other, and the second finds the first.
+                let both = tokio::join!(context.checkpoint_now(), context.checkpoint_now());
+                let both = [both.0, both.1].map(|answer| made(answer.unwrap()));
+                let states = both.each_ref().map(|saved| saved.state);
+                assert!(states.contains(&SavedState::Pushed), "{states:?}");
+                assert!(states.contains(&SavedState::NoChanges), "{states:?}");
+                for saved in both {
+                    assert_eq!(saved.commit, kept.commit, "what was not sent is sent now");
+                }
+                assert_eq!(scene.tip(), kept.commit);
+                let git = scene.workspace.join(".git");
+                fs::rename(&git, scene.base.join("git")).unwrap();
+                let nothing = context.checkpoint_now().await.unwrap();
+                assert!(matches!(nothing, Checkpointed::NotMade(_)), "{nothing:?}");
+                fs::rename(scene.base.join("git"), git).unwrap();
+            })
+            .await;
+        completed(&outcome);
+        let engine = scene.engine().await;
+        let query = EventQuery::all().run(outcome.run_id);
+        let events = engine.events(query).await.unwrap();
+        let told = |wanted: &EventType| events.iter().filter(|e| e.event_type == *wanted).count();
+        let failures = told(&EventType::PERSIST_FAILED) + told(&EventType::ERROR_OCCURRED);
+        assert_eq!(failures, 2, "{events:#?}");
+        engine.shutdown().await.unwrap();
+    });
+}
