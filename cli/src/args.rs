@@ -641,6 +641,11 @@ pub(crate) struct RunArgs {
     #[command(flatten, next_help_heading = "Tasks")]
     pub(crate) branch: BranchArgs,
 
+    /// How often to save on the task's branch what the command has done by then, if anything has
+    /// changed; 0: only once it has ended. Default: 120s.
+    #[arg(long, value_name = "DURATION", value_parser = interval, help_heading = "Tasks")]
+    pub(crate) checkpoint_every: Option<Duration>,
+
     /// Fail the run if it changes a path that matches, or lies below one: * and ? stay within a
     /// name, **/ is any directories; one without / is a name in any directory. Can be given again.
     #[arg(long, value_name = "GLOB", value_parser = glob)]
@@ -1094,6 +1099,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .checked_mul(millis)
         .map(Duration::from_millis)
         .ok_or_else(|| "that is too long".to_owned())
+}
+
+/// A duration; `0`: never.
+fn interval(text: &str) -> Result<Duration, String> {
+    match text {
+        "0" => Ok(Duration::ZERO),
+        text => duration(text),
+    }
 }
 
 /// A glob of paths, as it is typed.

@@ -250,6 +250,8 @@ fn surroundings(config: Config) -> Surroundings {
         current_dir: std::env::current_dir().ok().and_then(real),
         home: std::env::home_dir().and_then(real),
         run_id: std::env::var_os("STILLFRAME_RUN_ID"),
+        current_run: std::env::var_os("STILLFRAME_CURRENT_RUN"),
+        current_state: std::env::var_os("STILLFRAME_CURRENT_STATE"),
         now: jiff::Timestamp::now(),
         config,
     }

@@ -30,6 +30,8 @@ struct State {
     drawn: Option<Instant>,
     entries: u64,
     bar: Option<ProgressBar>,
+    /// Somebody else has the terminal.
+    is_hidden: bool,
 }
 
 impl ProgressLine {
@@ -58,7 +60,32 @@ impl ProgressLine {
         if let Some(bar) = state.bar.take() {
             bar.finish_and_clear();
         }
-        *state = State::default();
+        *state = State {
+            is_hidden: state.is_hidden,
+            ..State::default()
+        };
+    }
+
+    /// Takes the line away and draws none, as long as the answer lives: somebody else has the
+    /// terminal.
+    pub(crate) fn hide(&self) -> Hidden {
+        self.clear();
+        self.set_hidden(true);
+        Hidden(self.clone())
+    }
+
+    fn set_hidden(&self, is_hidden: bool) {
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        state.is_hidden = is_hidden;
+    }
+}
+
+/// That no line is drawn.
+pub(crate) struct Hidden(ProgressLine);
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        self.0.set_hidden(false);
     }
 }
 
@@ -70,6 +97,9 @@ impl State {
             self.began = None;
         }
         self.entries = progress.entries;
+        if self.is_hidden {
+            return false;
+        }
         let began = *self.began.get_or_insert(now);
         let is_fresh = |drawn: Instant| now.duration_since(drawn) < REFRESH;
         if now.duration_since(began) < QUIET || self.drawn.is_some_and(is_fresh) {
@@ -131,6 +161,23 @@ mod tests {
         );
         assert!(!state.is_due(at(500), after(3900)));
         assert!(state.is_due(at(600), after(4000)));
+    }
+
+    #[test]
+    fn nothing_is_shown_while_somebody_else_has_the_terminal() {
+        let begin = Instant::now();
+        let after = |millis| begin + Duration::from_millis(millis);
+        let line = ProgressLine::default();
+        let hidden = line.hide();
+        let is_due = |entries, at| {
+            line.state
+                .lock()
+                .unwrap()
+                .is_due(super::tests::at(entries), at)
+        };
+        assert!(!is_due(1, begin) && !is_due(9, after(5000)));
+        drop(hidden);
+        assert!(!is_due(1, after(6000)) && is_due(9, after(7000)));
     }
 
     #[test]

@@ -25,9 +25,9 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs, ListArgs,
-    Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, ShowArgs, SnapshotArgs,
-    SnapshotVerb, TaskCommand, UndoArgs,
+    ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs,
+    ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, ShowArgs,
+    SnapshotArgs, SnapshotVerb, TaskCommand, UndoArgs,
 };
 use crate::branch;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Held, Settings, TaskSettings};
@@ -44,6 +44,10 @@ pub(crate) struct Surroundings {
     pub(crate) home: Option<PathBuf>,
     /// The id of the run to start, from `STILLFRAME_RUN_ID`.
     pub(crate) run_id: Option<OsString>,
+    /// The run whose command this is, from `STILLFRAME_CURRENT_RUN`.
+    pub(crate) current_run: Option<OsString>,
+    /// The state directory that has it, from `STILLFRAME_CURRENT_STATE`.
+    pub(crate) current_state: Option<OsString>,
     /// What the clock says.
     pub(crate) now: Timestamp,
     /// What the user has set once.
@@ -158,6 +162,8 @@ pub(crate) enum TaskRequest {
     Show(Box<ShowTask>),
     /// Save the work of one.
     Checkpoint(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
+    /// Save the work of the run whose command this is.
+    CheckpointOfRun(Box<CurrentRun>, Box<BranchArgs>),
     /// Let a finding be sent.
     AllowSecret(Box<WorkspaceOptions>, AllowedSecret),
 }
@@ -173,6 +179,16 @@ pub(crate) struct ShowTask {
     pub(crate) branch: WorkBranchOptions,
     /// What is typed and set of that.
     pub(crate) settings: Vec<Held>,
+}
+
+/// The run whose command this is.
+#[derive(Debug)]
+pub(crate) struct CurrentRun {
+    pub(crate) id: RunId,
+    /// What the state directory is known by that has it.
+    pub(crate) state: Option<OsString>,
+    /// What the user has set once.
+    pub(crate) config: Config,
 }
 
 /// Which events are printed.
@@ -812,12 +828,15 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
     }
     match args.task {
         Some(task) => {
-            let branch = branch::of_task(task, args.branch, chooser.of_tasks())?;
+            let mut branch = branch::of_task(task, args.branch, chooser.of_tasks())?;
+            if let Some(interval) = args.checkpoint_every {
+                branch = branch.checkpoint_interval(interval);
+            }
             options = options.work_branch(branch);
         }
-        None if args.branch.is_given() => {
+        None if args.branch.is_given() || args.checkpoint_every.is_some() => {
             return Err(Failure::usage(
-                "--namespace, --remote, --message, --token-env and --token-command are of a task; add --task ID; nothing was run",
+                "--namespace, --remote, --message, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
             ));
         }
         None => {}
@@ -933,6 +952,25 @@ fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
     }
 }
 
+/// The run whose command this is.
+fn current_run(chooser: &Chooser<'_>) -> Result<CurrentRun, Failure> {
+    let surroundings = chooser.surroundings;
+    let text = surroundings.current_run.as_deref();
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Err(Failure::usage(
+            "this is no command of a run, so that the task has to be named: stillframe task checkpoint ID; nothing was done",
+        ));
+    };
+    match text.to_string_lossy().parse() {
+        Ok(id) => Ok(CurrentRun {
+            id,
+            state: surroundings.current_state.clone(),
+            config: surroundings.config.clone(),
+        }),
+        Err(e) => Err(Failure::invalid(format!("STILLFRAME_CURRENT_RUN: {e}"))),
+    }
+}
+
 fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Failure> {
     Ok(match command {
         TaskCommand::Name { id, namespace } => {
@@ -943,7 +981,19 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
         TaskCommand::List => TaskRequest::List,
         TaskCommand::Show(args) => TaskRequest::Show(Box::new(show_task(args, chooser)?)),
         TaskCommand::Checkpoint(args) => {
-            let options = branch::of_task(args.id, args.branch, chooser.of_tasks())?;
+            let Some(id) = args.id else {
+                let run = current_run(chooser)?;
+                if chooser.named.is_some() || args.branch.is_of_task() {
+                    return Err(Failure::usage(
+                        "--workspace, --namespace and --remote are those of the run without an ID of a task; nothing was done",
+                    ));
+                }
+                return Ok(TaskRequest::CheckpointOfRun(
+                    Box::new(run),
+                    Box::new(args.branch),
+                ));
+            };
+            let options = branch::of_task(id, args.branch, chooser.of_tasks())?;
             let workspace = chooser.configured()?.0;
             TaskRequest::Checkpoint(Box::new(workspace), Box::new(options))
         }
@@ -1251,6 +1301,8 @@ mod tests {
             current_dir: Some("/home/jo/src/app".into()),
             home: Some("/home/jo".into()),
             run_id: None,
+            current_run: None,
+            current_state: None,
             now: Timestamp::UNIX_EPOCH,
             config: Config::default(),
         }

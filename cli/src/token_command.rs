@@ -6,6 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use stillframe::commands::{OwnChild, start_own_child};
 use stillframe::tasks::Secret;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
@@ -34,12 +35,15 @@ pub(crate) struct TokenCommand {
 }
 
 /// Its process, which is killed with those that it started if it is not waited for.
-struct Group(Child);
+struct Group {
+    child: Child,
+    _own: OwnChild,
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
         // It was not waited for if it has an id, so no other group has that.
-        let id = self.0.id().and_then(|id| i32::try_from(id).ok());
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         if let Some(id) = id.and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(id, Signal::KILL);
         }
@@ -87,14 +91,15 @@ impl TokenCommand {
 
     /// Its first line, and how it ended.
     async fn printed(&self, remote: &str) -> io::Result<Ended> {
-        let mut group = Group(self.start(remote)?);
-        let mut stdout = group.0.stdout.take().expect("it was asked for");
+        let (child, own) = self.start(remote)?;
+        let mut group = Group { child, _own: own };
+        let mut stdout = group.child.stdout.take().expect("it was asked for");
         let (mut printed, mut is_open) = (Vec::new(), true);
         let status = loop {
             tokio::select! {
                 biased;
                 read = stdout.read_buf(&mut printed), if is_open => is_open = read? > 0,
-                status = group.0.wait() => break status?,
+                status = group.child.wait() => break status?,
             }
             if printed.len() > MAX_BYTES {
                 return Ok(Ended::TooMuch);
@@ -113,7 +118,7 @@ impl TokenCommand {
         Ok(Ended::Well(printed))
     }
 
-    fn start(&self, remote: &str) -> io::Result<Child> {
+    fn start(&self, remote: &str) -> io::Result<(Child, OwnChild)> {
         #[expect(
             clippy::disallowed_methods,
             reason = "what the user has typed or set, for what the user asked for"
@@ -130,8 +135,9 @@ impl TokenCommand {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
+            .process_group(0);
+        // The command of a run may be at work, whose leftovers are ended and reaped.
+        start_own_child(|| command.spawn(), Child::id)
     }
 }
 

@@ -129,6 +129,7 @@ pub mod commands {
     pub use crate::process::guardian::be_guardian;
     pub use crate::process::output::OutputPiece;
     pub use crate::records::output::CommandResult;
+    pub use stillframe_remote::own_children::{OwnChild, start as start_own_child};
 }
 
 /// What an adapter has of its run: phases, steps, tools, commits, and how they end.

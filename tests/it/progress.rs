@@ -8,8 +8,10 @@ use std::future::Future;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use stillframe::events::{EventQuery, EventType};
 use stillframe::records::{SavedState, SavedWork};
 use stillframe::tasks::{Checkpointed, WorkBranchOptions};
@@ -17,7 +19,7 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunOptions,
     RunOutcome, RunStatus, WorkspaceOptions,
 };
-use stillframe_tests::{TestWorkspace, git};
+use stillframe_tests::{TestWorkspace, binary, git};
 
 const BRANCH: &str = "stillframe/task/42";
 
@@ -366,4 +368,303 @@ fn a_failure_to_save_progress_is_answered_and_on_record_and_none_of_the_run() {
         assert_eq!(failures, 2, "{events:#?}");
         engine.shutdown().await.unwrap();
     });
+}
+
+/// Where the remote has a branch, as git itself says.
+fn at(ws: &TestWorkspace, branch: &str) -> Option<String> {
+    let full = format!("refs/heads/{branch}");
+    let listed = git::text(&ws.home(), ws.base(), ["ls-remote", "remote.git", &full]);
+    listed.split_whitespace().next().map(str::to_owned)
+}
+
+fn sound(ws: &TestWorkspace) {
+    let remote = ws.base().join("remote.git");
+    git::run(&ws.home(), &remote, ["fsck", "--strict", "--no-dangling"]);
+}
+
+fn hook(ws: &TestWorkspace, script: &str) {
+    let path = ws.base().join("remote.git/hooks/pre-receive");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The arguments of a run of the task in `sh`.
+fn in_shell<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+    let first = ["--json", "run", "--task", "42", "--remote", "../remote.git"];
+    let last = ["--", "sh", "-c", script];
+    [&first[..], options, &last].concat()
+}
+
+fn checkpoints(ws: &TestWorkspace, task: &str) -> Vec<Value> {
+    let shown = ws.json(["task", "show", task]);
+    shown["checkpoints"].as_array().unwrap().clone()
+}
+
+fn text<'a>(document: &'a Value, key: &str) -> &'a str {
+    document[key].as_str().unwrap()
+}
+
+#[test]
+fn a_command_saves_the_work_of_its_run_without_naming_the_task() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let branch = "stillframe/task/p/q/42";
+    let program = binary::stillframe();
+    let script = format!(
+        "echo 1 > one; mkdir -p d; cd d; {program} --json task checkpoint > ../../first || exit 9
+         git ls-remote {remote} refs/heads/{branch} > ../../seen; echo 2 > ../two; exit 3",
+        program = program.display(),
+        remote = remote.display()
+    );
+    let options = ["--namespace", "p/q", "--checkpoint-every", "0"];
+    let outcome = ws.stillframe(in_shell(&options, &script)).exits(3).json();
+    let first = fs::read_to_string(ws.base().join("first")).unwrap();
+    let first: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(text(&first, "state"), "pushed", "{first}");
+    assert_eq!(
+        (&first["carried"], text(&first, "branch")),
+        (&Value::Bool(true), branch)
+    );
+    let seen = fs::read_to_string(ws.base().join("seen")).unwrap();
+    assert!(
+        seen.starts_with(text(&first, "commit")),
+        "it was there then: {seen}"
+    );
+    let saved = &outcome["workspace"]["saved"];
+    assert_eq!(text(saved, "state"), "pushed");
+    assert_eq!(at(&ws, branch).as_deref(), Some(text(saved, "commit")));
+    let of_remote = |args: &[&str]| git::text(&ws.home(), &remote, args);
+    let id = text(&outcome, "run_id");
+    let log = of_remote(&[
+        "log",
+        "-2",
+        "--format=%s %(trailers:key=Run-Id,valueonly)",
+        branch,
+    ]);
+    let log: Vec<&str> = log.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(
+        log,
+        [
+            format!("[wip] stillframe run {id} {id}"),
+            format!("[checkpoint] stillframe run {id} {id}")
+        ]
+    );
+    let parent = format!("{branch}^");
+    assert_eq!(of_remote(&["rev-parse", &parent]), text(&first, "commit"));
+    let made = checkpoints(&ws, "p/q/42");
+    let kinds: Vec<&str> = made.iter().map(|one| text(one, "kind")).collect();
+    assert_eq!(kinds, ["periodic", "wip"]);
+    assert!(made.iter().all(|one| text(one, "run_id") == id), "{made:?}");
+    sound(&ws);
+}
+
+#[test]
+fn a_task_has_to_be_named_outside_of_a_run_of_it() {
+    let ws = TestWorkspace::repository();
+    remote(&ws);
+    let outside = ws.try_json(["task", "checkpoint"]).exits(2);
+    let said = outside.error("InvalidOptions");
+    assert!(said.contains("stillframe task checkpoint ID"), "{said}");
+    let inside = |name: &str, value: &str, args: &[&str]| {
+        let call = ws.call(["--json", "task", "checkpoint"].iter().chain(args).copied());
+        call.env("STILLFRAME_CURRENT_RUN", name)
+            .env("STILLFRAME_CURRENT_STATE", value)
+            .run()
+    };
+    inside("r1", "", &["--remote", "x"])
+        .exits(2)
+        .error("InvalidOptions");
+    inside("r1", "1:1", &[]).refused("NotFound");
+    inside("a b", "", &[]).refused("InvalidOptions");
+    let program = binary::stillframe().display().to_string();
+    let script = format!("{program} --json task checkpoint; test $? = 1");
+    let plain = ["--json", "run", "--run-id", "r1", "--", "sh", "-c", &script];
+    let output = ws.stillframe(plain).ok();
+    assert!(output.stderr_text().contains("of no task"), "{output}");
+    let state = fs::metadata(ws.state()).unwrap();
+    use std::os::unix::fs::MetadataExt as _;
+    let mark = format!("{}:{}", state.dev(), state.ino());
+    inside("r1", &mark, &[]).refused("Conflict");
+    inside("r2", &mark, &[]).refused("NotFound");
+    let every = ["run", "--checkpoint-every", "1s", "--", "true"];
+    ws.try_json(every).exits(2);
+    let every = [
+        "run",
+        "--task",
+        "42",
+        "--checkpoint-every",
+        "often",
+        "--",
+        "true",
+    ];
+    ws.try_json(every).exits(2);
+    assert_eq!(at(&ws, BRANCH), None);
+}
+
+#[test]
+fn the_work_of_a_command_is_on_the_branch_while_it_works_and_once() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let path = counting_git(ws.base());
+    let calls = ws.base().join("calls");
+    // It waits for its own work to arrive, and then for more intervals without doing anything.
+    let script = format!(
+        "echo x > work
+         until /usr/bin/git -C {remote} cat-file -e {BRANCH}:work 2> /dev/null; do sleep 0.02; done
+         sleep 0.5; wc -l < {calls} > ../before; sleep 1; wc -l < {calls} > ../after",
+        remote = remote.display(),
+        calls = calls.display()
+    );
+    let options = ["--checkpoint-every", "100ms", "--timeout", "60s"];
+    let call = ws.call(in_shell(&options, &script)).env("PATH", &path);
+    let outcome = call.run().ok().json();
+    let saved = &outcome["workspace"]["saved"];
+    assert_eq!(text(saved, "state"), "no_changes");
+    assert_eq!(saved["carried"], true, "{saved}");
+    assert_eq!(at(&ws, BRANCH).as_deref(), Some(text(saved, "commit")));
+    let read = |name: &str| fs::read_to_string(ws.base().join(name)).unwrap();
+    assert_eq!(
+        read("before"),
+        read("after"),
+        "nothing is new, and git is not started"
+    );
+    let made = checkpoints(&ws, "42");
+    let ours = made
+        .iter()
+        .filter(|one| text(one, "commit") == text(saved, "commit"));
+    assert_eq!(ours.count(), 1, "{made:?}");
+    let tree = git::text(&ws.home(), &remote, ["ls-tree", "--name-only", BRANCH]);
+    assert_eq!(tree, "README\nwork");
+    sound(&ws);
+    // Unless somebody says otherwise, that is every two minutes.
+    let usual = ws.stillframe(in_shell(&[], "true")).ok().json();
+    let shown = ws.show(text(&usual, "run_id"));
+    assert_eq!(
+        shown["options"]["work_branch"]["checkpoint_interval_ms"],
+        120_000
+    );
+}
+
+#[test]
+fn what_is_not_saved_while_a_command_works_is_said_once() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    hook(&ws, "echo no >> tries; exit 1");
+    let tries = remote.join("tries");
+    let script = format!(
+        "echo x > work; until test $(cat {tries} 2> /dev/null | wc -l) -ge 3; do sleep 0.02; done",
+        tries = tries.display()
+    );
+    let options = ["--checkpoint-every", "20ms", "--timeout", "60s"];
+    let output = ws.call(in_shell(&options, &script)).run().ok();
+    let said = output.stderr_text();
+    let told = said.matches("the work so far is not saved: ").count();
+    assert_eq!(told, 1, "{said}");
+    let saved = &output.json()["workspace"]["saved"];
+    assert_eq!(text(saved, "failure"), "RemotePolicyRejected");
+    assert_eq!(saved.get("carried"), None);
+    assert_eq!(at(&ws, BRANCH), None);
+}
+
+#[test]
+fn a_run_that_ends_while_its_progress_is_sent_does_not_wait_for_that_and_is_saved() {
+    for (options, end, code, subject) in [
+        (&[][..], "", 0, "checkpoint"),
+        (&["--timeout", "2s"], "sleep 60", 124, "wip"),
+    ] {
+        let ws = TestWorkspace::repository();
+        let remote = remote(&ws);
+        // The first push stays away, and the next ones do not.
+        hook(&ws, "test -e held && exit 0; touch held; exec sleep 60");
+        let held = remote.join("held");
+        let script = format!(
+            "echo x > work; until test -e {held}; do sleep 0.02; done; echo y > last; {end}",
+            held = held.display()
+        );
+        let options = [options, &["--checkpoint-every", "20ms"]].concat();
+        let began = Instant::now();
+        let outcome = ws
+            .call(in_shell(&options, &script))
+            .run()
+            .exits(code)
+            .json();
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{:?}",
+            began.elapsed()
+        );
+        let saved = &outcome["workspace"]["saved"];
+        assert_eq!(text(saved, "state"), "pushed", "{saved}");
+        assert_eq!(at(&ws, BRANCH).as_deref(), Some(text(saved, "commit")));
+        let log = ["log", "-1", "--format=%s", BRANCH];
+        let said = git::text(&ws.home(), &remote, log);
+        assert_eq!(
+            said,
+            format!("[{subject}] stillframe run {}", text(&outcome, "run_id"))
+        );
+        let tree = git::text(&ws.home(), &remote, ["ls-tree", "--name-only", BRANCH]);
+        assert_eq!(tree, "README\nlast\nwork");
+        sound(&ws);
+    }
+}
+
+#[test]
+fn a_host_that_is_killed_while_progress_is_saved_has_claimed_nothing_that_is_not_there() {
+    const ROUNDS: u64 = 20;
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let script = "i=0; while :; do i=$((i+1)); echo $i > f$1; sleep 0.01; done";
+    let options = ["--checkpoint-every", "1ms"];
+    let shift = u64::from(std::process::id()) % 23;
+    let mut proven = 0;
+    for round in 0..ROUNDS {
+        let number = round.to_string();
+        let args = [in_shell(&options, script), vec!["sh", &number]].concat();
+        let mut running = ws.call(args).start();
+        let begun = ws.path(format!("f{round}"));
+        running.until("its command works", |_| begun.exists());
+        // From the first capture to the third push, in steps that are others each time.
+        thread::sleep(Duration::from_millis(round * 23 + shift));
+        if round % 4 == 3 {
+            let is_proven = |_: &_| {
+                let made = checkpoints(&ws, "42");
+                made.iter().any(|one| text(one, "status") == "proven")
+            };
+            running.until("some progress is saved", is_proven);
+        }
+        running.kill();
+        drop(running.wait());
+        ws.json(["snapshot"]);
+        for run in ws.json(["runs"]).as_array().unwrap() {
+            assert_eq!(text(run, "status"), "failed", "round {round}: {run}");
+        }
+        if ws.json(["task", "list"]).as_array().unwrap().is_empty() {
+            continue;
+        }
+        let mut commits = Vec::new();
+        for one in checkpoints(&ws, "42") {
+            let made = text(&one, "commit").to_owned();
+            assert!(!commits.contains(&made), "round {round}: made twice: {one}");
+            if text(&one, "status") == "proven" {
+                proven += 1;
+                let tip = at(&ws, text(&one, "branch")).unwrap();
+                let is_there = ["merge-base", "--is-ancestor", &made, &tip];
+                git::run(&ws.home(), &remote, is_there);
+            }
+            commits.push(made);
+        }
+    }
+    assert!(proven > 0, "no host lived until its progress was saved");
+    let last = ws.json(["task", "checkpoint", "42", "--remote", "../remote.git"]);
+    assert_eq!(at(&ws, BRANCH).as_deref(), Some(text(&last, "commit")));
+    let branches = git::text(&ws.home(), &remote, ["for-each-ref", "--format=%(refname)"]);
+    assert_eq!(branches.lines().count(), 1, "{branches}");
+    for round in 0..ROUNDS {
+        let name = format!("f{round}");
+        let has_it = ["cat-file", "-e", &format!("{BRANCH}:{name}")];
+        let has_it = git::call(&ws.home(), &remote, has_it).run().code == 0;
+        assert_eq!(has_it, ws.exists(&name), "{name}");
+    }
+    sound(&ws);
 }

@@ -22,7 +22,7 @@ use crate::address::Address;
 use crate::configuration::Configuration;
 use crate::credential::Credential;
 use crate::environment::Environment;
-use crate::own_children::{self, Own};
+use crate::own_children::{self, OwnChild};
 
 /// How long a call of git may take by default.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
@@ -202,7 +202,8 @@ impl Git {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = own_children::spawn(command.process_group(0));
+        let spawn = || command.process_group(0).spawn();
+        let child = own_children::start(spawn, |child: &Child| Some(child.id()));
         let (child, own) = child.map_err(|source| GitError::NotStarted {
             store: self.store.clone(),
             source,
@@ -238,7 +239,7 @@ struct Group {
     stdout: Pipe<ChildStdout>,
     stderr: Pipe<ChildStderr>,
     /// Let go of after it was waited for.
-    _own: Own,
+    _own: OwnChild,
 }
 
 /// What is read of one stream.
@@ -249,7 +250,7 @@ struct Pipe<R> {
 }
 
 impl Group {
-    fn of(mut child: Child, own: Own) -> io::Result<Self> {
+    fn of(mut child: Child, own: OwnChild) -> io::Result<Self> {
         let id = Pid::from_child(&child);
         let leader = match rustix::process::pidfd_open(id, PidfdFlags::empty()) {
             Ok(leader) => leader,

@@ -1,11 +1,11 @@
-//! The processes of git that this process has started and waits for.
+//! The processes that this process has started beside commands, and waits for: git, and what a host
+//! has for itself.
 //!
-//! A host may end what a command has left behind, or reap it, and sees those by being their parent.
-//! It is the parent of these too, and leaves them alone.
+//! Whoever ends or reaps what a command has left behind sees that by being its parent. It is the
+//! parent of these too, and leaves them alone.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static OWN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -16,32 +16,43 @@ pub fn own_children() -> MutexGuard<'static, BTreeSet<u32>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// That a process is one of them, until this is dropped, which is once it was waited for.
+/// That a process is left alone, until this is dropped, which is once it was waited for.
 #[derive(Debug)]
-pub(crate) struct Own(u32);
+pub struct OwnChild(Option<u32>);
 
-impl Drop for Own {
+impl Drop for OwnChild {
     fn drop(&mut self) {
-        own_children().remove(&self.0);
+        if let Some(id) = self.0 {
+            own_children().remove(&id);
+        }
     }
 }
 
-/// Starts one.
-pub(crate) fn spawn(command: &mut Command) -> io::Result<(Child, Own)> {
+/// Starts a process that is left alone from its start on, as long as its [`OwnChild`] lives. `id`: its
+/// id, if it has one.
+///
+/// It is for a host that starts something while a command works whose orphans it adopts.
+pub fn start<C>(
+    spawn: impl FnOnce() -> io::Result<C>,
+    id: impl FnOnce(&C) -> Option<u32>,
+) -> io::Result<(C, OwnChild)> {
     let mut own = own_children();
-    let child = command.spawn()?;
-    own.insert(child.id());
-    let id = Own(child.id());
-    Ok((child, id))
+    let child = spawn()?;
+    let id = id(&child);
+    own.extend(id);
+    Ok((child, OwnChild(id)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+
     use super::*;
 
     #[test]
     fn one_is_there_from_its_start_until_it_was_waited_for() {
-        let (mut child, own) = spawn(&mut Command::new("true")).unwrap();
+        let spawn = || Command::new("true").spawn();
+        let (mut child, own) = start(spawn, |child: &Child| Some(child.id())).unwrap();
         assert!(own_children().contains(&child.id()));
         child.wait().unwrap();
         drop(own);

@@ -30,7 +30,8 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     #[command(after_help = "\
 Exit codes: 0 done, 1 there is no such task, 2 the command line is wrong.")]
     Show(ShowArgs),
-    /// Save the work in this workspace on the task's branch of a remote, now.
+    /// Save the work in this workspace on the task's branch of a remote, now. In a command of "run
+    /// --task" without an ID: the work of that run.
     ///
     /// What is in the workspace becomes a commit in Stillframe's own store, is looked through for
     /// secret values, pushed, and proven to be there. Your branches, HEAD, index and files stay as
@@ -40,6 +41,7 @@ Exit codes: 0 done, 1 there is no such task, 2 the command line is wrong.")]
 Examples:
   stillframe task checkpoint 42
   stillframe task checkpoint 42 --remote https://git.example.com/a/b.git --token-env TOKEN
+  stillframe run --task 42 -- sh -c 'make && stillframe task checkpoint && make test'
 
 Exit codes: 0 the branch is proven to have the work, or there is no remote; 1 it could not be done,
 or the work is kept and not on the branch; 2 the command line is wrong.")]
@@ -72,8 +74,8 @@ pub(crate) struct ShowArgs {
 /// The arguments of `task checkpoint`.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct CheckpointArgs {
-    /// The task.
-    pub(crate) id: String,
+    /// The task. Default: that of the run whose command this is, with its remote.
+    pub(crate) id: Option<String>,
     #[command(flatten)]
     pub(crate) branch: BranchArgs,
 }
@@ -101,6 +103,11 @@ pub(crate) struct BranchArgs {
 }
 
 impl BranchArgs {
+    /// Whether it says where the work of a task goes.
+    pub(crate) fn is_of_task(&self) -> bool {
+        self.namespace.is_some() || self.remote.is_some()
+    }
+
     /// Whether anything of it is given.
     pub(crate) fn is_given(&self) -> bool {
         let all = [

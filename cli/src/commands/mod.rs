@@ -5,6 +5,7 @@
 
 mod above;
 pub(crate) mod artifact;
+mod checkpoints;
 mod completions;
 pub(crate) mod config;
 pub(crate) mod content;

@@ -22,6 +22,7 @@ use stillframe::{
     RunContext, RunId, RunOptions, RunStatus, SessionId, Snapshot,
 };
 
+use super::checkpoints::Saved;
 use super::head_moved::head_moved;
 use super::way_back::{self, Foreseen, WayBack};
 use super::{Tools, above, restore, snapshot, task};
@@ -67,8 +68,15 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         super::steps::on_record::refuse_steps(&record)?;
     }
     let end_signal = EndSignal::default();
-    let adapter = Foreground {
-        command: request.adapter.end_signal(end_signal.clone()),
+    let branch = request.options.work_branch.as_ref();
+    let every = branch.map(|branch| branch.checkpoint_interval);
+    let adapter = Saved {
+        adapter: Foreground {
+            command: request.adapter.end_signal(end_signal.clone()),
+            progress: tools.progress.clone(),
+        },
+        every: every.filter(|every| !every.is_zero()),
+        console: tools.console,
         progress: tools.progress.clone(),
     };
     let carried = Carried {

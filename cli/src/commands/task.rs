@@ -1,18 +1,22 @@
 //! `task`: work that leaves the machine.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
 use serde::Serialize;
-use stillframe::WorkspaceOptions;
 use stillframe::backends::{AllowedSecret, shell_word};
 use stillframe::records::{CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord};
 use stillframe::tasks::WorkBranchOptions;
+use stillframe::{CancellationToken, WorkspaceOptions};
 
 use super::config::row;
-use super::{Tools, while_wanted};
+use super::{Tools, until_a_signal, while_wanted};
+use crate::args::BranchArgs;
 use crate::branch;
 use crate::config::{Held, Source};
 use crate::failure::Failure;
 use crate::output::{self, Reply, count, printable};
-use crate::request::{ShowTask, TaskRequest};
+use crate::request::{CurrentRun, ShowTask, TaskRequest};
 
 /// The digits of a commit that people read.
 const SHORT: usize = 7;
@@ -63,6 +67,9 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
                 checkpoint(tools, workspace, *branch)
             })
             .await
+        }
+        TaskRequest::CheckpointOfRun(run, args) => {
+            until_a_signal(|cancellation| checkpoint_of_run(tools, *run, *args, cancellation)).await
         }
         TaskRequest::AllowSecret(workspace, finding) => allow(tools, *workspace, finding).await,
     }
@@ -128,16 +135,58 @@ async fn checkpoint(
 ) -> Result<Reply, Failure> {
     let session = tools.engine.workspace_session(&workspace.path).await?;
     let saved = session.checkpoint(&workspace, &branch).await?;
-    let reply = Reply::new(tools.json, &saved, || told(&saved));
+    Ok(answered(tools, &saved))
+}
+
+/// Saves the work of the run whose command this is.
+async fn checkpoint_of_run(
+    tools: &Tools,
+    run: CurrentRun,
+    args: BranchArgs,
+    cancellation: CancellationToken,
+) -> Result<Reply, Failure> {
+    let state = fs::metadata(&tools.state_dir).ok();
+    let state = state.map(|found| format!("{}:{}", found.dev(), found.ino()));
+    if let (Some(its), Some(state)) = (&run.state, state)
+        && *its != *state
+    {
+        return Err(Failure::not_found(format!(
+            "run {} is on record in another state directory; set STILLFRAME_HOME as it was set for the run; nothing was done",
+            run.id
+        )));
+    }
+    let (workspace, kept) = tools.engine.work_branch_of(&run.id).await?;
+    let mut set = run.config.settings(Some(&workspace.path)).task;
+    set.namespace = None;
+    // What the user has set is no more the user's choice of a place than it was for the run.
+    let is_set = set.remote.as_ref().map(|remote| &remote.value) == kept.remote.as_ref();
+    if !is_set {
+        set.remote = None;
+    }
+    let args = BranchArgs {
+        namespace: kept.namespace,
+        remote: kept.remote.filter(|_| !is_set),
+        message: args.message.or(kept.message),
+        ..args
+    };
+    let branch = branch::of_task(kept.task, args, set)?;
+    let workspace = workspace.cancellation(cancellation);
+    let saved = tools.engine.checkpoint_run(&run.id, &workspace, &branch);
+    Ok(answered(tools, &saved.await?))
+}
+
+/// Says where the work is.
+fn answered(tools: &Tools, saved: &SavedWork) -> Reply {
+    let reply = Reply::new(tools.json, saved, || told(saved));
     let why = saved.error.iter().map(|why| printable(why)).collect();
     let reply = reply
         .warnings(why)
-        .warnings(doubts(&saved))
-        .notes(ways(&saved));
-    Ok(match &saved.error {
+        .warnings(doubts(saved))
+        .notes(ways(saved));
+    match &saved.error {
         None => reply,
         Some(why) => reply.failed(printable(why)).exit_code(1),
-    })
+    }
 }
 
 /// Lets a finding be sent.

@@ -1,16 +1,22 @@
 //! Tasks that have branches.
 
-use stillframe_backends::AllowedSecret;
+use serde::Deserialize as _;
+use stillframe_backends::{AllowedSecret, ErrorKind};
 use stillframe_remote::branch_name::Namespace;
 
 use super::Engine;
 use crate::error::Error;
+use crate::id::RunId;
 use crate::options::WorkspaceOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::allowed_finding::AllowedFinding;
-use crate::records::saved_work::{CheckpointRecord, WorkTaskRecord};
-use crate::saving::recorded;
+use crate::records::run_document::KeptOptions;
+use crate::records::run_row::RunRow;
+use crate::records::saved_work::{CheckpointRecord, SavedWork, WorkTaskRecord};
+use crate::run::saving;
 use crate::saving::target::Target;
+use crate::saving::work::Wanted;
+use crate::saving::{recorded, save};
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
 
@@ -109,6 +115,74 @@ impl Engine {
         let allow = Change::Branch(Box::new(BranchChange::AllowFinding(row)));
         parts.writer.commit(vec![allow]).await?;
         Ok(())
+    }
+
+    /// Where a run that is at work works, and where its work goes, as it was started but without who
+    /// asks the remote. It is for [`Engine::checkpoint_run`].
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: there is no such run. `InvalidOptions`: it is of no task. `Conflict`: its work has
+    /// ended, or not begun.
+    pub async fn work_branch_of(
+        &self,
+        run: &RunId,
+    ) -> Result<(WorkspaceOptions, WorkBranchOptions), Error> {
+        let row = self.run_at_work(run).await?;
+        let kept = KeptOptions::<Option<WorkspaceOptions>>::deserialize(&row.options)
+            .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
+        let (Some(branch), Some(mut workspace), Some(recorded)) =
+            (kept.work_branch, kept.workspace, row.workspace)
+        else {
+            return Err(Error::invalid_options(format!(
+                "run {run} is of no task, so that its work has no branch; nothing was done"
+            )));
+        };
+        workspace.path = recorded.path;
+        workspace.watch = false;
+        Ok((workspace, WorkBranchOptions::of_kept(branch)))
+    }
+
+    /// Saves the work of a run that another engine has, while it is at work, as
+    /// [`RunContext::checkpoint_now`](crate::RunContext::checkpoint_now) does in the engine that has
+    /// it. It is for what the run has started, such as its command. Of two checkpoints of a task one
+    /// waits for the other.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Engine::work_branch_of`] and
+    /// [`SessionManager::checkpoint`](crate::SessionManager::checkpoint).
+    pub async fn checkpoint_run(
+        &self,
+        run: &RunId,
+        workspace: &WorkspaceOptions,
+        branch: &WorkBranchOptions,
+    ) -> Result<SavedWork, Error> {
+        branch.branch_name()?;
+        let row = self.run_at_work(run).await?;
+        let opened = self.core.open(workspace).await?;
+        let began_at = saving::began_at(&self.core, &row).await;
+        let wanted = Wanted::of_progress((&row.session_id, &row.id), branch, began_at);
+        let (core, branch) = (self.core.clone(), branch.clone());
+        self.core
+            .operation(async move { save::save_now(&core, opened, &branch, wanted).await })
+            .await
+    }
+
+    async fn run_at_work(&self, run: &RunId) -> Result<RunRow, Error> {
+        let asked = run.clone();
+        let found = self.read(move |store| store.run(&asked)).await?;
+        let row = found.ok_or_else(|| Error::not_found(format!("there is no run {run}")))?;
+        match row.status.is_at_work() {
+            true => Ok(row),
+            false => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "run {run} is {}, and not at work; nothing was done",
+                    row.status
+                ),
+            )),
+        }
     }
 }
 

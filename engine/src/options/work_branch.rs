@@ -1,6 +1,7 @@
 //! What a host says of a task whose work goes to a branch.
 
 use std::fmt;
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ impl WorkBranchOptions {
         KeptBranch {
             task: self.task.clone(),
             namespace: self.namespace.clone(),
-            remote: self.remote.clone(),
+            remote: self.remote.as_deref().map(from_anywhere),
             message: self.message.clone(),
             checkpoint_interval_ms: Some(milliseconds(self.checkpoint_interval)),
         }
@@ -142,6 +143,20 @@ impl WorkBranchOptions {
     }
 }
 
+/// A remote, also for somebody who is in another directory.
+fn from_anywhere(remote: &str) -> String {
+    let path = Path::new(remote);
+    let is_relative = matches!(
+        path.components().next(),
+        Some(Component::CurDir | Component::ParentDir)
+    );
+    let absolute = is_relative
+        .then(|| std::path::absolute(path).ok())
+        .flatten();
+    let absolute = absolute.and_then(|path| path.into_os_string().into_string().ok());
+    absolute.unwrap_or_else(|| remote.to_owned())
+}
+
 impl fmt::Debug for WorkBranchOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkBranchOptions")
@@ -151,5 +166,33 @@ impl fmt::Debug for WorkBranchOptions {
             .field("call_timeout", &self.call_timeout)
             .field("checkpoint_interval", &self.checkpoint_interval)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_means_the_same_wherever_it_is_read() {
+        let here = std::env::current_dir().unwrap();
+        let here = here.to_str().unwrap();
+        for (remote, kept) in [
+            ("origin", "origin".to_owned()),
+            ("team/origin", "team/origin".to_owned()),
+            (
+                "https://example.org/a.git",
+                "https://example.org/a.git".to_owned(),
+            ),
+            ("/srv/a.git", "/srv/a.git".to_owned()),
+            ("../a.git", format!("{here}/../a.git")),
+            ("./a.git", format!("{here}/a.git")),
+        ] {
+            let options = WorkBranchOptions::of("42").remote(remote.to_owned());
+            let options = options.checkpoint_interval(Duration::from_millis(7));
+            let again = WorkBranchOptions::of_kept(options.kept());
+            assert_eq!(again.remote, Some(kept), "{remote}");
+            assert_eq!(again.checkpoint_interval, Duration::from_millis(7));
+        }
     }
 }

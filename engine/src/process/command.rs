@@ -273,7 +273,9 @@ impl CommandAdapter {
     /// While the command runs, the host's process becomes the parent of all orphans of the command
     /// (`PR_SET_CHILD_SUBREAPER`), and once the command has ended, every child of the host is
     /// killed. So it is only for a host that starts nothing else meanwhile, and one command at a
-    /// time. If the host has children when the command starts, this option has no effect.
+    /// time. If the host has children when the command starts, this option has no effect. Neither
+    /// counts of git, by which work is saved meanwhile, and of what is started by
+    /// [`start_own_child`](crate::commands::start_own_child).
     pub fn adopt_orphans(mut self, adopts: bool) -> Self {
         self.adopts_orphans = adopts;
         self

@@ -14,7 +14,7 @@ pub(crate) mod owner;
 mod patch;
 pub(crate) mod recorded;
 mod requeue;
-mod saving;
+pub(crate) mod saving;
 pub(crate) mod settle;
 pub(crate) mod stored;
 pub(crate) mod waiting;
