@@ -24,16 +24,18 @@ pub(crate) fn of_task(
     options.message = args.message;
     options.namespace = args.namespace.or(set.namespace);
     let login = match (args.token_env, args.token_command) {
-        (Some(name), _) => Some(Asking::By(Login::Variable(name))),
-        (_, Some(line)) => Some(Asking::By(Login::Command(line))),
+        (Some(name), _) => Some((Login::Variable(name), true)),
+        (_, Some(line)) => Some((Login::Command(line), true)),
         (None, None) => {
             let is_chosen = args.remote.is_some() || set.remote.as_ref().is_some_and(is_chosen);
-            set.login.map(|login| of_set(login, is_chosen))
+            set.login
+                .map(|login| (login.value, is_chosen || !login.is_for_all))
         }
     };
     options.remote = args.remote.or(set.remote.map(|remote| remote.value));
-    if let Some(asking) = login {
-        options = options.credentials(asking);
+    if let Some((login, is_for_this)) = login {
+        let only = (!is_for_this).then(String::new);
+        options = options.credentials(Asking { login, only });
     }
     named(&options)?;
     Ok(options)
@@ -71,21 +73,21 @@ pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
     of_task.chain([message]).map(overridden).collect()
 }
 
+/// How the remote of work is asked that a killed run left. Where that run was is not known here, so
+/// that a token is only for the address that is set beside it.
+pub(crate) fn of_left(set: TaskSettings) -> Option<impl CredentialProvider> {
+    let login = set.login?.value;
+    let address = set.remote.map(|remote| remote.value);
+    Some(Asking {
+        login,
+        only: Some(address.unwrap_or_default()),
+    })
+}
+
 /// Whether the user has chosen this remote for this workspace, or wrote its address. What is neither
 /// is a name, and any repository has an address for that.
 fn is_chosen(remote: &Scoped<String>) -> bool {
     !remote.is_for_all || remote.value.contains("://")
-}
-
-/// How a remote is asked by what is set. A token that is set for every workspace is not for whatever
-/// address a repository comes with; git's helpers look at the address themselves.
-fn of_set(login: Scoped<Login>, is_chosen: bool) -> Asking {
-    match login.value {
-        Login::Variable(_) | Login::Command(_) if login.is_for_all && !is_chosen => {
-            Asking::Withheld
-        }
-        login => Asking::By(login),
-    }
 }
 
 /// The branch of a task; that there can be none is a mistake of who typed it.
@@ -95,25 +97,26 @@ pub(crate) fn named(options: &WorkBranchOptions) -> Result<String, Failure> {
 }
 
 /// How a remote is asked.
-enum Asking {
-    By(Login),
-    /// Not with the token that is there.
-    Withheld,
+struct Asking {
+    login: Login,
+    /// The address that a token is for; `None`: any. One that is set for every workspace is not for
+    /// whatever address a repository comes with; git's helpers look at the address themselves.
+    only: Option<String>,
 }
 
 impl CredentialProvider for Asking {
     async fn credential(&self, remote: &str) -> Result<Credential, String> {
-        let token = match self {
-            Self::By(Login::Variable(name)) => of_variable(name)?,
-            Self::By(Login::Command(line)) => TokenCommand::new(line.clone()).token(remote).await?,
-            Self::By(Login::UserGit) => return Ok(Credential::UserGit { user: None }),
-            Self::Withheld => {
+        let token = match &self.login {
+            Login::UserGit => return Ok(Credential::UserGit { user: None }),
+            _ if self.only.as_ref().is_some_and(|only| only != remote) => {
                 return Err(
-                    "config.toml has a token for all workspaces, and only the repository names this address; type \
-                     --remote, or write there which remote it is for"
+                    "config.toml does not say that its token is for this address, and a repository may have any; set it \
+                     there as the remote, or type --remote"
                         .to_owned(),
                 );
             }
+            Login::Variable(name) => of_variable(name)?,
+            Login::Command(line) => TokenCommand::new(line.clone()).token(remote).await?,
         };
         Ok(Credential::token(token, None))
     }

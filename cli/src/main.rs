@@ -106,6 +106,10 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         .state_dir(state_dir.clone())
         .max_store_bytes(quota)
         .secret_rules(surroundings.config.secret_rules());
+    let options = match branch::of_left(settings.task) {
+        Some(credentials) => options.credentials(credentials),
+        None => options,
+    };
     let retention = settings.retention.filter(|_| !args.no_retention);
     let retention = retention.map(|retention| (retention, settings.log_retention));
     carry_out(

@@ -458,7 +458,7 @@ fn a_token_for_all_workspaces_is_not_for_whatever_address_a_repository_comes_wit
         assert_eq!(withheld["failure"], "AuthDenied");
         let error = withheld["error"].as_str().unwrap();
         assert!(
-            error.contains("only the repository names this address"),
+            error.contains("does not say that its token is for this address"),
             "{error}"
         );
         assert!(!asked.exists());
@@ -481,6 +481,64 @@ fn a_token_for_all_workspaces_is_not_for_whatever_address_a_repository_comes_wit
     ws.git(["remote", "set-url", "origin", "../served/remote.git"]);
     assert_eq!(scene.checkpoint(&[]).ok().json()["state"], "no_changes");
     assert!(!asked.exists());
+}
+
+#[test]
+fn what_a_killed_run_left_is_sent_with_what_is_set() {
+    let Some(scene) = Scene::new("x-access-token") else {
+        return;
+    };
+    let ws = &scene.ws;
+    let [asked, hold] = ["asked", "hold"].map(|name| ws.base().join(name));
+    fs::write(&hold, "").unwrap();
+    // The second question is when the work is saved, and waits for the kill.
+    let line = format!(
+        "echo $STILLFRAME_REMOTE >>{0}; if [ $(grep -c . {0}) = 2 ]; then \
+         while [ -e {1} ]; do sleep 0.01; done; fi; {2}",
+        asked.display(),
+        hold.display(),
+        scene.printing()
+    );
+    let all = format!("[task]\ntoken_command = {line:?}\n");
+    let with_remote = format!("{all}remote = {:?}\n", scene.url);
+    scene.set(&with_remote);
+    let questions = || {
+        fs::read_to_string(&asked)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    let killed = |from: usize| {
+        let args = ["run", "--task", "42", "--", "touch", &format!("of-{from}")];
+        let mut running = ws.call(args).start();
+        running.until("its work is saved", |_| questions() == from + 2);
+        running.kill();
+        running.wait();
+    };
+    killed(0);
+    fs::remove_file(&hold).unwrap();
+    ws.json(["snapshot"]);
+    let branch = format!("refs/heads/{BRANCH}");
+    let tree = |of: &str| git::text(&ws.home(), &scene.bare(), ["ls-tree", "--name-only", of]);
+    assert!(tree(&branch).contains("of-0"));
+
+    // Where the address is nowhere but in the repository, nobody has the token.
+    fs::write(&hold, "").unwrap();
+    fs::write(&asked, "").unwrap();
+    ws.git(["remote", "add", "origin", &scene.url]);
+    let root = ws.root().display().to_string();
+    scene.set(&format!(
+        "[workspace.{root:?}.task]\ntoken_command = {line:?}\n"
+    ));
+    killed(0);
+    fs::remove_file(&hold).unwrap();
+    scene.set(&all);
+    ws.json(["snapshot"]);
+    assert_eq!(questions(), 2);
+    let runs = ws.json(["runs"]);
+    let saved = &ws.show(runs[0]["run_id"].as_str().unwrap())["workspace"]["saved"];
+    assert_eq!(saved["failure"], "AuthDenied", "{runs}");
+    scene.is_in_no_file();
 }
 
 #[test]

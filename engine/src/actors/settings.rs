@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use stillframe_backends::{Backend, BorrowMode, Progress};
 
+use crate::options::credentials::BoxCredentials;
 use crate::policy::BoxPolicy;
 use crate::policy::limits::RunLimits;
 
@@ -32,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) limits: RunLimits,
     /// The names of the adapters that queued runs can have, in order.
     pub(crate) adapters: Vec<String>,
+    /// Who asks remotes where a task's options do not say.
+    pub(crate) credentials: Option<BoxCredentials>,
 }
 
 impl fmt::Debug for Settings {

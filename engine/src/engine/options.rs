@@ -13,6 +13,7 @@ use stillframe_secrets::{SecretRule, SecretRules};
 use crate::actors::settings::Settings;
 use crate::error::Error;
 use crate::options::RunOptions;
+use crate::options::credentials::{BoxCredentials, CredentialProvider};
 use crate::policy::limits::RunLimits;
 use crate::policy::{BoxPolicy, Policy};
 use crate::records::run_record::RunRecord;
@@ -103,6 +104,8 @@ pub struct EngineOptions {
     /// rules](crate::secrets::SecretRules) recognise. Each value is replaced by `[redacted:RULE]`
     /// before anything is written into the log. The built-in rules always apply. Default: none.
     pub secret_rules: Vec<SecretRule>,
+    /// Who asks remotes: see [`EngineOptions::credentials`].
+    pub(crate) credentials: Option<BoxCredentials>,
 }
 
 /// Returns the work to resume an answered run with; `None`: this host does not resume it. After a
@@ -140,6 +143,7 @@ impl Default for EngineOptions {
             limits: RunLimits::default(),
             adapters: Adapters::default(),
             secret_rules: Vec::new(),
+            credentials: None,
         }
     }
 }
@@ -166,6 +170,7 @@ impl fmt::Debug for EngineOptions {
             .field("has_policy", &self.policy.is_some())
             .field("limits", &self.limits)
             .field("adapters", &self.adapters)
+            .field("has_credentials", &self.credentials.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -196,6 +201,14 @@ impl EngineOptions {
     /// everything is allowed.
     pub fn policy(mut self, policy: impl Policy) -> Self {
         self.policy = Some(Arc::new(policy));
+        self
+    }
+
+    /// Sets who asks the remote of a task where neither the task's own options nor the address say
+    /// so. What a run left whose engine was killed is saved in this name too: what its own options
+    /// said of that is not kept. Default: nobody.
+    pub fn credentials(mut self, provider: impl CredentialProvider) -> Self {
+        self.credentials = Some(Arc::new(provider));
         self
     }
 
@@ -271,6 +284,7 @@ impl EngineOptions {
             policy: self.policy.clone(),
             limits: self.limits.clone(),
             adapters: self.adapters.names(),
+            credentials: self.credentials.clone(),
         }
     }
 

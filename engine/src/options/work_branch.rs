@@ -49,8 +49,9 @@ pub struct WorkBranchOptions {
     /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}` and
     /// `{task}` stand for these. Trailers that name them follow in any case.
     pub message: Option<String>,
-    /// Who asks the remote. Default: what its address says, or else nobody; over ssh the user's
-    /// agent and keys in any case.
+    /// Who asks the remote. Default: what its address says, or else who [the engine's
+    /// options](crate::EngineOptions::credentials) name; over ssh the user's agent and keys in any
+    /// case.
     pub(crate) credentials: Option<BoxCredentials>,
     /// How long one call of git may take. Default: 120 seconds.
     pub call_timeout: Duration,

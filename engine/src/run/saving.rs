@@ -124,7 +124,7 @@ async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
 /// Saves again what a run left, which `after` has: what was made and sent before its engine died is
 /// found, and not made or sent twice. `None`: the run is of no task, or that cannot be known.
 ///
-/// Nobody says who asks the remote: a token of a host's is not kept.
+/// Who asks the remote is what the engine's options say: what the run's own said is not kept.
 async fn save_again(
     core: &Core,
     run: &RunRow,

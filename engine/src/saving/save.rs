@@ -63,9 +63,12 @@ impl Prepared {
         opened: Opened,
         branch: &WorkBranchOptions,
     ) -> Result<Self, Error> {
-        let (parts, branch) = (core.parts.clone(), branch.clone());
+        let (parts, mut branch) = (core.parts.clone(), branch.clone());
         let prepare = move || {
             let target = Target::of(&parts, opened, &branch)?;
+            if branch.credentials.is_none() && !target.has_password() {
+                branch.credentials = parts.settings.credentials.clone();
+            }
             let task = task_of(&parts, &target)?;
             Ok(Self {
                 target,

@@ -75,6 +75,15 @@ impl Target {
         }
     }
 
+    /// Whether the address itself says who asks.
+    pub(crate) fn has_password(&self) -> bool {
+        let login = self
+            .address
+            .as_ref()
+            .and_then(|parsed| parsed.login.as_ref());
+        login.is_some_and(|login| login.password.is_some())
+    }
+
     /// Finds the address that was typed, or that the repository suggests.
     fn address_of(&self, remote: Option<&str>) -> Result<Option<ParsedAddress>, Error> {
         let Some((text, base)) = self.text_of(remote)? else {
