@@ -23,6 +23,9 @@ pub(crate) fn of_task(
     let mut options = WorkBranchOptions::of(task);
     options.message = args.message;
     options.namespace = args.namespace.or(set.namespace);
+    if let Some(interval) = set.checkpoint_interval {
+        options = options.checkpoint_interval(interval);
+    }
     let login = match (args.token_env, args.token_command) {
         (Some(name), _) => Some((Login::Variable(name), true)),
         (_, Some(line)) => Some((Login::Command(line), true)),

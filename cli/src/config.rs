@@ -18,6 +18,7 @@ use stillframe::options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, LogRetention, RetentionOptions,
 };
 use stillframe::secrets::SecretRule;
+use stillframe::tasks::WorkBranchOptions;
 
 use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
@@ -69,6 +70,8 @@ pub(crate) struct TaskSettings {
     pub(crate) namespace: Option<String>,
     pub(crate) remote: Option<Scoped<String>>,
     pub(crate) login: Option<Scoped<Login>>,
+    /// How often what a run has done so far is saved; zero: never.
+    pub(crate) checkpoint_interval: Option<Duration>,
 }
 
 /// A value, and whom it is set for.
@@ -251,10 +254,14 @@ impl Config {
             let is_for_all = is_for_all(layer);
             Some(Scoped { value, is_for_all })
         });
+        let interval = layers
+            .iter()
+            .find_map(|s| s.task.checkpoint_interval.as_ref());
         TaskSettings {
             namespace: namespace.map(|given| given.value.clone()),
             remote,
             login,
+            checkpoint_interval: interval.map(|given| given.value.duration),
         }
     }
 
@@ -395,6 +402,7 @@ fn log_retention(general: &Sections) -> LogRetention {
 /// Every key that the file may have, with the default.
 fn keys() -> Vec<Key> {
     let retention = RetentionOptions::default();
+    let interval = WorkBranchOptions::of("").checkpoint_interval;
     let key = |name, default, of| Key {
         name,
         default,
@@ -460,6 +468,11 @@ fn keys() -> Vec<Key> {
         key(LOGIN_KEYS[0], Value::Null, |s| given(&s.task.token_env)),
         key(LOGIN_KEYS[1], Value::Null, |s| given(&s.task.token_command)),
         key(LOGIN_KEYS[2], Value::Null, |s| given(&s.task.credential)),
+        key(
+            "task.checkpoint_interval",
+            json!(in_seconds(interval)),
+            |s| given(&s.task.checkpoint_interval),
+        ),
     ]
 }
 
@@ -467,6 +480,11 @@ fn keys() -> Vec<Key> {
 fn given<T: Serialize>(given: &Option<Given<T>>) -> Option<(Value, usize)> {
     let given = given.as_ref()?;
     Some((json!(given.value), given.at))
+}
+
+/// As a user would write it.
+fn in_seconds(duration: Duration) -> String {
+    format!("{}s", duration.as_secs())
 }
 
 /// As a user would write it.

@@ -389,6 +389,8 @@ fn what_is_set_once_is_enough_and_what_is_typed_counts_before_it() {
     assert_eq!(setting(&shown, "token_env"), default());
     assert_eq!(setting(&shown, "credential"), default());
     assert_eq!(setting(&shown, "message"), default());
+    let interval = ("120s".into(), "default".into(), null.clone());
+    assert_eq!(setting(&shown, "checkpoint_interval"), interval);
     ws.git(["remote", "add", "upstream", "../served/remote.git"]);
     let typed = [
         "task",
@@ -539,6 +541,30 @@ fn what_a_killed_run_left_is_sent_with_what_is_set() {
     let saved = &ws.show(runs[0]["run_id"].as_str().unwrap())["workspace"]["saved"];
     assert_eq!(saved["failure"], "AuthDenied", "{runs}");
     scene.is_in_no_file();
+}
+
+#[test]
+fn how_often_work_is_saved_can_be_set_and_typed() {
+    let Some(scene) = Scene::new("x-access-token") else {
+        return;
+    };
+    let ws = &scene.ws;
+    scene.set(&format!(
+        "[task]\nremote = {:?}\ncheckpoint_interval = \"1s\"\n",
+        scene.bare().display().to_string()
+    ));
+    let saved_after = |args: &[&str], name: &str| {
+        let script = format!("echo x >{name}; sleep 4; echo y >{name}");
+        let all = ["run", "--task", "42"].iter().chain(args);
+        let all = all.copied().chain(["--", "sh", "-c", &script]);
+        let run = ws.json(all);
+        let id = run["run_id"].as_str().unwrap();
+        let shown = ws.json(["task", "show", "42"]);
+        let of_run = shown["checkpoints"].as_array().unwrap().iter();
+        of_run.filter(|made| made["run_id"] == id).count()
+    };
+    assert!(saved_after(&[], "set") >= 2);
+    assert_eq!(saved_after(&["--checkpoint-every", "0"], "typed"), 1);
 }
 
 #[test]

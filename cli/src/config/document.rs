@@ -117,6 +117,7 @@ pub(super) struct Task {
     pub(super) token_env: Option<Given<String>>,
     pub(super) token_command: Option<Given<String>>,
     pub(super) credential: Option<Given<Helpers>>,
+    pub(super) checkpoint_interval: Option<Given<Lasting>>,
 }
 
 /// Whose helpers know the credentials.

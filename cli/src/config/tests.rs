@@ -131,6 +131,11 @@ credential = \"git\"
     assert_eq!(of("task.credential"), (json!("git"), Source::Workspace));
     assert_eq!(of("task.token_command"), (Value::Null, Source::Default));
     assert_eq!(of("task.namespace"), (json!("a/b"), Source::File));
+    let interval = of("task.checkpoint_interval");
+    assert_eq!(interval, (json!("120s"), Source::Default));
+    let never = parsed("[task]\ncheckpoint_interval = \"0s\"\n").expect("it is right");
+    let never = never.settings(None).task.checkpoint_interval;
+    assert_eq!(never, Some(Duration::ZERO));
 }
 
 #[test]
@@ -182,6 +187,10 @@ fn what_is_wrong_is_named_with_its_line_and_key() {
         ("[task]\ntoken_env = \"A=B\"\n", ["line 2", "A=B"]),
         ("[task]\ntoken_command = \"\"\n", ["line 2", "command"]),
         ("[task]\ncredential = \"gh\"\n", ["line 2", "credential"]),
+        (
+            "[task]\ncheckpoint_interval = \"often\"\n",
+            ["line 2", "checkpoint_interval"],
+        ),
         (
             "[task]\ncredential = \"git\"\ntoken_env = \"A\"\n",
             ["line 3", "token_env"],
