@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stillframe::backends::AllowedSecret;
 use stillframe::events::{EventQuery, EventType};
 use stillframe::records::{SavedState, SavedWork};
 use stillframe::tasks::{Checkpointed, WorkBranchOptions};
@@ -19,6 +20,7 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunOptions,
     RunOutcome, RunStatus, WorkspaceOptions,
 };
+use stillframe_tests::servers::{HttpOptions, HttpServer};
 use stillframe_tests::{TestWorkspace, binary, git};
 
 const BRANCH: &str = "stillframe/task/42";
@@ -330,6 +332,39 @@ fn a_secret_in_progress_is_neither_sent_nor_marked_and_place_and_rule_are_told()
 }
 
 #[test]
+fn what_is_refused_is_not_made_again_until_the_user_allows_it() {
+    let name = "what_is_refused_is_not_made_again_until_the_user_allows_it";
+    in_a_host(name, async |scene: Scene| {
+        const SHORT: Duration = Duration::from_millis(20);
+        let outcome = scene
+            .run(SHORT, |scene, context| async move {
+                scene.write("key", &format!("{SECRET}\n"));
+                let refused = made(context.checkpoint().await.unwrap());
+                assert_eq!(refused.state, SavedState::NotSaved);
+                tokio::time::sleep(SHORT).await;
+                let before = scene.calls();
+                let again = made(context.checkpoint().await.unwrap());
+                assert_eq!(again, refused);
+                assert_eq!(scene.calls(), before, "nothing was started");
+                let engine = scene.engine().await;
+                let (task, checkpoints) = engine.find_task("42").await.unwrap();
+                assert_eq!((checkpoints.len(), task.failures_in_a_row), (1, 1));
+                let found = &refused.secrets[0];
+                let (rule, path) = (found.rule.clone(), found.path.clone());
+                let allowed = AllowedSecret::new(rule, path, found.fingerprint.clone());
+                let workspace = WorkspaceOptions::at(&scene.workspace);
+                engine.allow_secret(&workspace, allowed).await.unwrap();
+                engine.shutdown().await.unwrap();
+                tokio::time::sleep(SHORT).await;
+                let sent = made(context.checkpoint().await.unwrap());
+                assert_eq!((sent.state, sent.carried), (SavedState::Pushed, true));
+            })
+            .await;
+        completed(&outcome);
+    });
+}
+
+#[test]
 fn a_failure_to_save_progress_is_answered_and_on_record_and_none_of_the_run() {
     let name = "a_failure_to_save_progress_is_answered_and_on_record_and_none_of_the_run";
     in_a_host(name, async |scene: Scene| {
@@ -583,12 +618,10 @@ fn a_run_that_ends_while_its_progress_is_sent_does_not_wait_for_that_and_is_save
             held = held.display()
         );
         let options = [options, &["--checkpoint-every", "20ms"]].concat();
+        let call = ws.call(in_shell(&options, &script));
+        // The program is built by then.
         let began = Instant::now();
-        let outcome = ws
-            .call(in_shell(&options, &script))
-            .run()
-            .exits(code)
-            .json();
+        let outcome = call.run().exits(code).json();
         assert!(
             began.elapsed() < Duration::from_secs(30),
             "{:?}",
@@ -667,4 +700,58 @@ fn a_host_that_is_killed_while_progress_is_saved_has_claimed_nothing_that_is_not
         assert_eq!(has_it, ws.exists(&name), "{name}");
     }
     sound(&ws);
+}
+
+#[test]
+fn a_token_of_the_environment_serves_the_clock_and_the_command_and_is_nowhere_else() {
+    const TOKEN: &str = "t0ken-of-the-test-7c1";
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    git::text(&ws.home(), &remote, ["config", "http.receivepack", "true"]);
+    let options = HttpOptions {
+        user: Some(("x-access-token", TOKEN)),
+        ..HttpOptions::default()
+    };
+    let Some(server) = HttpServer::start(&ws.base().join("http"), ws.base(), options) else {
+        return;
+    };
+    let url = format!("http://127.0.0.1:{}/git/remote.git", server.port());
+    let program = binary::stillframe();
+    let script = format!(
+        "echo x > work
+         until git -C {remote} cat-file -e {BRANCH}:work 2> /dev/null; do sleep 0.02; done
+         echo y > own; {program} --json task checkpoint --token-env OURS > ../own || exit 9
+         echo z > own; OURS= {program} task checkpoint --token-env OURS && exit 8; true",
+        remote = remote.display(),
+        program = program.display()
+    );
+    // A command that prints the token is a process, and none of the command's.
+    for asked in [["--token-env", "OURS"], ["--token-command", "echo $OURS"]] {
+        let options = ["run", "--task", "42", "--remote", &url, "--timeout", "60s"];
+        let every = ["--checkpoint-every", "50ms", "--", "sh", "-c", &script];
+        let args = [&["--json"][..], &options, &asked, &every].concat();
+        let outcome = ws.call(args).env("OURS", TOKEN).run().ok().json();
+        let own = fs::read_to_string(ws.base().join("own")).unwrap();
+        let own: Value = serde_json::from_str(&own).unwrap();
+        assert!(
+            ["pushed", "no_changes"].contains(&text(&own, "state")),
+            "{own}"
+        );
+        let saved = &outcome["workspace"]["saved"];
+        assert_eq!(at(&ws, BRANCH).as_deref(), Some(text(saved, "commit")));
+        ws.remove("work");
+        ws.remove("own");
+        let cleared = ["--json", "task", "checkpoint", "42", "--remote", &url];
+        let cleared = [&cleared[..], &["--token-env", "OURS"]].concat();
+        ws.call(cleared).env("OURS", TOKEN).run().ok();
+    }
+    let entries = walkdir::WalkDir::new(ws.state()).into_iter();
+    for entry in entries
+        .map(Result::unwrap)
+        .filter(|e| e.file_type().is_file())
+    {
+        let bytes = fs::read(entry.path()).unwrap();
+        let has_it = bytes.windows(TOKEN.len()).any(|at| at == TOKEN.as_bytes());
+        assert!(!has_it, "{}", entry.path().display());
+    }
 }

@@ -114,8 +114,8 @@ impl RunContext {
     /// [task](crate::RunOptions::work_branch) as
     /// [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves it, at most once in
     /// [the interval](crate::tasks::WorkBranchOptions::checkpoint_interval). A call within it does
-    /// nothing, starts no process, and takes microseconds. So does one whose workspace is as it was
-    /// saved last, beyond a capture.
+    /// nothing, starts no process, and takes microseconds. One whose workspace is as it was saved last,
+    /// or was refused last for a secret value, is captured, and starts no process either.
     ///
     /// The workspace is in use only while it is captured, and what works in it meanwhile is not
     /// disturbed. What could not be saved is answered and on record, and fails neither the call nor

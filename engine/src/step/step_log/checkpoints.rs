@@ -36,6 +36,8 @@ struct Inner {
 struct Last {
     /// What it was made of, if that is where it can be.
     settled: Option<SnapshotId>,
+    /// It, if it has a secret value, and how many findings the user had allowed by then.
+    refused: Option<(SavedWork, usize)>,
     /// Why there was none, as the log has it.
     told: Option<Failure>,
 }
@@ -114,20 +116,33 @@ impl StepLog {
             Ok(last) => last,
             Err(e) => return Checkpointed::NotMade(Failure::from(&e)),
         };
+        let allowed = self.allowed_findings().await;
+        let refused = last.refused.take().filter(|(_, then)| *then == allowed);
+        let settled = last.settled.take();
         // Who asks for one wants to know where it is at this moment.
-        let unless = last.settled.take().filter(|_| !push_now);
-        let content = Content::Now {
-            unless: unless.clone(),
+        let unless = match (push_now, &settled, &refused) {
+            (true, ..) => None,
+            (_, None, Some((refused, _))) => Some(refused.snapshot.clone()),
+            (_, settled, _) => settled.clone(),
         };
+        let content = Content::Now { unless };
         let saved = self.saved(progress, wanted, content, cancel).await;
         match saved {
             Ok(None) => {
-                last.settled = unless;
-                Checkpointed::Unchanged
+                (last.settled, last.refused) = (settled, refused);
+                match &last.refused {
+                    // The same value is in the same place.
+                    Some((refused, _)) => Checkpointed::Made(Box::new(refused.clone())),
+                    None => Checkpointed::Unchanged,
+                }
             }
             Ok(Some(saved)) => {
                 last.told = None;
-                last.settled = is_settled(&saved).then(|| saved.snapshot.clone());
+                if saved.state != SavedState::NotSaved {
+                    last.settled = Some(saved.snapshot.clone());
+                } else if !saved.secrets.is_empty() {
+                    last.refused = Some((saved.clone(), allowed));
+                }
                 Checkpointed::Made(Box::new(saved))
             }
             Err(e) => {
@@ -156,6 +171,17 @@ impl StepLog {
         prepared.save(core, wanted, content, cancel).await
     }
 
+    /// How many findings the user has allowed in the workspace.
+    async fn allowed_findings(&self) -> usize {
+        let Some(place) = &self.inner.place else {
+            return 0;
+        };
+        let repository = place.opened.workspace.id().to_owned();
+        let reader = &self.inner.core.parts.reader;
+        let found = reader.read(move |store| store.allowed_findings(&repository));
+        found.await.map_or(0, |found| found.len())
+    }
+
     /// Puts on record why nothing was made.
     async fn tell(&self, why: &Failure) {
         let told = self.event(EventType::ERROR_OCCURRED, ErrorOccurred::from(why));
@@ -164,9 +190,4 @@ impl StepLog {
             tracing::warn!(run = %self.run_id(), error, "that progress is not saved is not on record");
         }
     }
-}
-
-/// Whether the same work need not be tried again.
-fn is_settled(saved: &SavedWork) -> bool {
-    saved.state != SavedState::NotSaved
 }
