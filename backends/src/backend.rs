@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::borrow_mode::BorrowMode;
+use crate::branches::Branches;
 use crate::checkpoint::Checkpoints;
 use crate::commit::CommitError;
 use crate::diff::{Diff, DiffOptions};
@@ -58,6 +59,11 @@ pub trait Backend: Send + Sync {
 
     /// How it makes checkpoints of tasks. Default: it cannot.
     fn checkpoints(&self) -> Option<&dyn Checkpoints> {
+        None
+    }
+
+    /// How it brings a workspace to a branch. Default: it cannot.
+    fn branches(&self) -> Option<&dyn Branches> {
         None
     }
 
@@ -238,6 +244,8 @@ pub struct SnapshotOptions {
     /// a branch that a run left was moved by the run. An id that the store does not know does
     /// nothing, and so does the hash backend. Default: none.
     pub since: Option<SnapshotId>,
+    /// Branches whose tips are recorded beside that of HEAD's, by their full names. Default: none.
+    pub branches: Vec<String>,
     /// What to leave out beyond git's rules or the default names. Default: nothing.
     pub ignore: IgnoreOptions,
     /// Paths to capture although a rule ignores them. Default: none.
@@ -292,6 +300,7 @@ impl SnapshotOptions {
             captured_at,
             owner: Owner::default(),
             since: None,
+            branches: Vec::new(),
             ignore: IgnoreOptions::default(),
             include: Vec::new(),
             max_untracked_file_bytes: 104_857_600,
@@ -310,6 +319,7 @@ impl SnapshotOptions {
     stillframe_model::setters! {
         owner: Owner,
         since: SnapshotId,
+        branches: Vec<String>,
         ignore: IgnoreOptions,
         retain_content: impl Into<RetainContent>,
         max_new_bytes: u64,
@@ -414,6 +424,16 @@ pub enum RepositoryRestore {
         after: Snapshot,
         /// Names the safety ref.
         run_id: String,
+    },
+    /// As `Rollback`, to a state that [`Branches::prepare_switch`] made. The tip that the branch
+    /// leaves is reached by the new one, and gets no safety ref.
+    Switch {
+        /// The state to go to.
+        to: Snapshot,
+        /// What was in the workspace when that was made.
+        from: Snapshot,
+        /// Commits that the new tip reaches, by their full ids.
+        reached: Vec<String>,
     },
 }
 

@@ -59,6 +59,7 @@ extern crate stillframe_disk;
 
 mod backend;
 mod borrow_mode;
+mod branches;
 mod caches;
 #[cfg(test)]
 mod capture_faults;
@@ -210,6 +211,7 @@ pub use purge::{
     FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget, Purging,
 };
 
+pub use branches::{BranchError, Branches, Switch, SwitchRequest, Trailer};
 pub use checkpoint::{
     AllowedSecret, CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome,
     CheckpointRequest, Checkpoints, KeptCheckpoint, Reaches, RemoteAddress, RevealedSecrets,

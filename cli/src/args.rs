@@ -15,7 +15,9 @@ use stillframe::events::EventType;
 use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
-pub(crate) use task::{BranchArgs, ShowArgs, TaskCommand, shell_line, variable};
+pub(crate) use task::{
+    BranchArgs, PlaceArgs, ShowArgs, StartArgs, TaskCommand, shell_line, variable,
+};
 
 use crate::logging::LogFormat;
 use crate::paint::ColorChoice;
@@ -628,8 +630,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) rollback_on_failure: bool,
 
-    /// Save what the command did on the branch of this task, however it ends. It is not run where the
-    /// branch has work that HEAD does not go on from.
+    /// Go on from the branch of this task, and save on it what the command did, however it ends: see
+    /// "task resume" and "task checkpoint". HEAD stays on the branch.
     #[arg(
         long,
         value_name = "ID",
@@ -640,6 +642,8 @@ pub(crate) struct RunArgs {
 
     #[command(flatten, next_help_heading = "Tasks")]
     pub(crate) branch: BranchArgs,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
 
     /// How often to save on the task's branch what the command has done by then, if anything has
     /// changed; 0: only once it has ended. Default: 120s.

@@ -6,7 +6,7 @@ use serde_json::json;
 use stillframe::backends::{AllowedSecret, RelPath};
 use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
 
-use crate::args::BranchArgs;
+use crate::args::{BranchArgs, PlaceArgs};
 use crate::config::{Held, Login, Scoped, Source, TaskSettings};
 use crate::failure::Failure;
 use crate::token_command::TokenCommand;
@@ -20,8 +20,18 @@ pub(crate) fn of_task(
     args: BranchArgs,
     set: TaskSettings,
 ) -> Result<WorkBranchOptions, Failure> {
-    let mut options = WorkBranchOptions::of(task);
+    let mut options = at_place(task, args.place, set)?;
     options.message = args.message;
+    Ok(options)
+}
+
+/// The same, without what only saving it takes.
+pub(crate) fn at_place(
+    task: String,
+    args: PlaceArgs,
+    set: TaskSettings,
+) -> Result<WorkBranchOptions, Failure> {
+    let mut options = WorkBranchOptions::of(task);
     options.namespace = args.namespace.or(set.namespace);
     if let Some(interval) = set.checkpoint_interval {
         options = options.checkpoint_interval(interval);
@@ -47,18 +57,18 @@ pub(crate) fn of_task(
 /// What is typed of a task's branch, and of what is set that which is not. `held`: all that is set.
 pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
     let typed = [
-        ("remote", &args.remote),
-        ("namespace", &args.namespace),
+        ("remote", &args.place.remote),
+        ("namespace", &args.place.namespace),
         ("message", &args.message),
-        ("token_env", &args.token_env),
-        ("token_command", &args.token_command),
+        ("token_env", &args.place.token_env),
+        ("token_command", &args.place.token_command),
     ];
     let message = Held::default_of("message");
     let of_task = held.into_iter().filter_map(|held| {
         let key = held.key.strip_prefix("task.")?;
         Some(Held { key, ..held })
     });
-    let is_login_typed = args.token_env.is_some() || args.token_command.is_some();
+    let is_login_typed = args.place.token_env.is_some() || args.place.token_command.is_some();
     let of_login = ["token_env", "token_command", "credential"];
     let overridden = |held: Held| {
         let given = typed.iter().find(|(key, _)| *key == held.key);

@@ -160,6 +160,8 @@ pub(crate) enum TaskRequest {
     List,
     /// Show one.
     Show(Box<ShowTask>),
+    /// Bring a workspace to the branch of one.
+    Resume(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
     /// Save the work of one.
     Checkpoint(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
     /// Save the work of the run whose command this is.
@@ -832,11 +834,15 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
             if let Some(interval) = args.checkpoint_every {
                 branch = branch.checkpoint_interval(interval);
             }
+            branch.start_point = args.start.start_point;
             options = options.work_branch(branch);
         }
-        None if args.branch.is_given() || args.checkpoint_every.is_some() => {
+        None if args.branch.is_given()
+            || args.start.start_point.is_some()
+            || args.checkpoint_every.is_some() =>
+        {
             return Err(Failure::usage(
-                "--namespace, --remote, --message, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
+                "--namespace, --remote, --start-point, --message, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
             ));
         }
         None => {}
@@ -980,6 +986,12 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
         }
         TaskCommand::List => TaskRequest::List,
         TaskCommand::Show(args) => TaskRequest::Show(Box::new(show_task(args, chooser)?)),
+        TaskCommand::Resume(args) => {
+            let mut options = branch::at_place(args.id, args.place, chooser.of_tasks())?;
+            options.start_point = args.start.start_point;
+            let workspace = chooser.configured()?.0;
+            TaskRequest::Resume(Box::new(workspace), Box::new(options))
+        }
         TaskCommand::Checkpoint(args) => {
             let Some(id) = args.id else {
                 let run = current_run(chooser)?;
@@ -1011,13 +1023,13 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
 fn show_task(args: ShowArgs, chooser: &Chooser<'_>) -> Result<ShowTask, Failure> {
     let ShowArgs { id, mut branch } = args;
     let task = match id.rsplit_once('/') {
-        Some(_) if branch.namespace.is_some() => {
+        Some(_) if branch.place.namespace.is_some() => {
             return Err(Failure::usage(format!(
                 "{id:?} has a namespace, and --namespace names one; give it once"
             )));
         }
         Some((namespace, task)) => {
-            branch.namespace = Some(namespace.to_owned());
+            branch.place.namespace = Some(namespace.to_owned());
             task.to_owned()
         }
         None => id,

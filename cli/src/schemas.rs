@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord, RestoreDocument, RunDocument,
-    RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
-    WorkTaskRecord,
+    ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord, RestoreDocument, ResumedWork,
+    RunDocument, RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry,
+    UndoOutcome, WorkTaskRecord,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
@@ -63,6 +63,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("snapshot", of::<TakenSnapshot>()),
         ("task-allow-secret", of::<task::Allowed<'_>>()),
         ("task-checkpoint", of::<SavedWork>()),
+        ("task-resume", of::<ResumedWork>()),
         ("task-list", of::<Vec<WorkTaskRecord>>()),
         ("task-name", of::<task::Named<'_>>()),
         ("task-show", of::<task::Shown>()),

@@ -75,6 +75,7 @@ mod steps;
 mod steps_faults;
 mod syncs;
 mod task_credentials;
+mod task_resume;
 mod tasks;
 mod terminal;
 mod torture;

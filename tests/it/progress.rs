@@ -23,6 +23,8 @@ use stillframe::{
 use stillframe_tests::servers::{HttpOptions, HttpServer};
 use stillframe_tests::{TestWorkspace, binary, git};
 
+use super::tasks::{KILLS, counted};
+
 const BRANCH: &str = "stillframe/task/42";
 
 /// A value that the rule for GitHub's tokens matches.
@@ -644,21 +646,23 @@ fn a_run_that_ends_while_its_progress_is_sent_does_not_wait_for_that_and_is_save
 
 #[test]
 fn a_host_that_is_killed_while_progress_is_saved_has_claimed_nothing_that_is_not_there() {
-    const ROUNDS: u64 = 20;
+    let rounds = counted(KILLS, 20);
     let ws = TestWorkspace::repository();
     let remote = remote(&ws);
     let script = "i=0; while :; do i=$((i+1)); echo $i > f$1; sleep 0.01; done";
     let options = ["--checkpoint-every", "1ms"];
     let shift = u64::from(std::process::id()) % 23;
     let mut proven = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let number = round.to_string();
         let args = [in_shell(&options, script), vec!["sh", &number]].concat();
         let mut running = ws.call(args).start();
         let begun = ws.path(format!("f{round}"));
         running.until("its command works", |_| begun.exists());
         // From the first capture to the third push, in steps that are others each time.
-        thread::sleep(Duration::from_millis(round * 23 + shift));
+        thread::sleep(Duration::from_millis(
+            (round % 20) * 23 + (shift + round / 20) % 23,
+        ));
         if round % 4 == 3 {
             let is_proven = |_: &_| {
                 let made = checkpoints(&ws, "42");
@@ -693,7 +697,7 @@ fn a_host_that_is_killed_while_progress_is_saved_has_claimed_nothing_that_is_not
     assert_eq!(at(&ws, BRANCH).as_deref(), Some(text(&last, "commit")));
     let branches = git::text(&ws.home(), &remote, ["for-each-ref", "--format=%(refname)"]);
     assert_eq!(branches.lines().count(), 1, "{branches}");
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let name = format!("f{round}");
         let has_it = ["cat-file", "-e", &format!("{BRANCH}:{name}")];
         let has_it = git::call(&ws.home(), &remote, has_it).run().code == 0;

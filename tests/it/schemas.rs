@@ -111,6 +111,7 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     seen.document(0, "verify");
     seen.document(0, "gc --dry-run");
     seen.document(0, "task name 42");
+    seen.document(0, "task resume 42");
     seen.document(0, "task checkpoint 42");
     seen.document(0, "task list");
     seen.document(0, "task show 42");

@@ -16,6 +16,16 @@ const BRANCH: &str = "stillframe/task/42";
 /// A value that the rule for GitHub's tokens matches.
 const SECRET: &str = "ghp_0123456789abcdefghijABCDEFGHIJ";
 
+/// How often a host is killed, and two machines save at once, where that is not what each change
+/// can afford.
+pub(crate) const KILLS: &str = "STILLFRAME_TASK_KILLS";
+const ROUNDS: &str = "STILLFRAME_TASK_ROUNDS";
+
+/// What the variable says, or else this.
+pub(crate) fn counted(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |count| count.parse().unwrap())
+}
+
 /// A bare repository beside the workspace.
 fn remote(ws: &TestWorkspace) -> PathBuf {
     let path = ws.base().join("remote.git");
@@ -496,11 +506,11 @@ fn three_denials_in_a_row_flag_the_task_and_a_token_gets_through_and_nowhere_els
 
 #[test]
 fn of_two_machines_that_save_at_once_no_commit_is_lost() {
-    const ROUNDS: usize = 20;
+    let rounds = counted(ROUNDS, 20);
     let machines = [TestWorkspace::repository(), TestWorkspace::repository()];
     let remote = remote(&machines[0]);
     let mut made = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let documents: Vec<Value> = thread::scope(|scope| {
             let saving = machines.iter().enumerate().map(|(at, ws)| {
                 let remote = &remote;
@@ -617,21 +627,18 @@ fn however_a_run_of_a_task_ends_its_work_is_on_the_branch_before_the_run_has_end
     assert_eq!(tree, "README\nback\ndone\nfailed\nslow");
     // One that changes nothing has nothing to save, and that is proven.
     let none = run(&ws, &remote, 0, "rm failed; echo x > failed");
-    assert_eq!(
-        none["workspace"]["saved"]["state"], "pushed",
-        "what was rolled back is gone"
-    );
-    let none = run(&ws, &remote, 0, "true");
     assert_eq!(none["workspace"]["saved"]["state"], "no_changes");
+    assert!(ws.exists("back"), "the next run goes on from the branch");
 }
 
 #[test]
-fn a_run_begins_only_where_it_goes_on_from_the_branch_and_a_failure_to_save_is_not_its_own() {
+fn a_run_goes_on_from_the_branch_or_does_not_begin_and_a_failure_to_save_is_not_its_own() {
     let ws = TestWorkspace::repository();
     let remote = remote(&ws);
     let other = ws.git(["commit-tree", "-m", "theirs", "HEAD^{tree}"]);
     let push = format!("{other}:refs/heads/{BRANCH}");
     ws.git(["push", "-q", remote.to_str().unwrap(), &push]);
+    ws.git(["branch", "-q", BRANCH]);
     let call = |remote: &str| {
         let args = [
             "run", "--task", "42", "--remote", remote, "--", "touch", "ran",
@@ -642,17 +649,12 @@ fn a_run_begins_only_where_it_goes_on_from_the_branch_and_a_failure_to_save_is_n
     assert!(message.contains(&other), "{message}");
     call("/nowhere").error("Unavailable");
     assert!(!ws.exists("ran"));
-    ws.git([
-        "merge",
-        "-q",
-        "--allow-unrelated-histories",
-        "-m",
-        "both",
-        &other,
-    ]);
+    assert_eq!(ws.git(["symbolic-ref", "--short", "HEAD"]), "main");
+    ws.git(["branch", "-q", "-D", BRANCH]);
     hook(&remote, "update", "exit 1");
     let refused = run(&ws, &remote, 0, "touch ran");
     assert_eq!(refused["status"], "completed");
+    assert_eq!(refused["workspace"]["resumed"]["commit"], *other);
     assert_eq!(
         refused["workspace"]["saved"]["failure"],
         "RemotePolicyRejected"
@@ -672,11 +674,11 @@ fn a_run_begins_only_where_it_goes_on_from_the_branch_and_a_failure_to_save_is_n
 
 #[test]
 fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_next() {
-    const ROUNDS: u64 = 30;
+    let rounds = counted(KILLS, 30);
     let ws = TestWorkspace::repository();
     let remote = remote(&ws);
     let path = remote.to_str().unwrap();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let script = format!("echo {round} > f{round}; exit 1");
         let args = [
             "--json", "run", "--task", "42", "--remote", path, "--", "sh", "-c", &script,
@@ -684,7 +686,7 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
         let mut running = ws.call(args).start();
         // From before the work to after the end, in steps that are others each time.
         let shift = u64::from(std::process::id()) % 12;
-        let after = round * 12 + shift;
+        let after = (round % 30) * 12 + (shift + round / 30) % 12;
         thread::sleep(Duration::from_millis(after));
         running.kill();
         drop(running.wait());
@@ -719,7 +721,7 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
     let last = saved(&ws, &remote);
     let made = commit(&last);
     let tree = git::text(&ws.home(), &remote, ["ls-tree", "--name-only", made]);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let name = format!("f{round}");
         assert_eq!(
             tree.lines().any(|line| line == name),

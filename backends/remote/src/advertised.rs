@@ -36,6 +36,15 @@ impl Advertised {
         self.0.values().copied()
     }
 
+    /// The ids of the refs whose names do not begin so.
+    pub fn outside_of<'a>(&'a self, start: &'a str) -> impl Iterator<Item = ObjectId> + 'a {
+        let others = self
+            .0
+            .iter()
+            .filter(move |(name, _)| !name.starts_with(start));
+        others.map(|(_, id)| *id)
+    }
+
     /// A branch above or below `branch`, beside which it cannot be: a ref is a file or a directory.
     pub(crate) fn in_the_way_of(&self, branch: &BranchName) -> Option<&str> {
         let full = branch.full();

@@ -44,6 +44,10 @@ pub struct Git {
     store: PathBuf,
     environment: Environment,
     limit: Duration,
+    /// Directories with objects that git goes by besides, as it reads them of a variable.
+    objects: OsString,
+    /// Whether history goes on where the store says that it ends.
+    is_whole: bool,
 }
 
 /// What git is to do.
@@ -109,12 +113,36 @@ impl Git {
             store: store.into(),
             environment,
             limit: DEFAULT_LIMIT,
+            objects: OsString::new(),
+            is_whole: false,
         }
     }
 
     /// Sets how long one call may take. Default: [`DEFAULT_LIMIT`].
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Has git take no notice of where the history of the store ends, so that what comes before comes,
+    /// too.
+    pub fn whole(mut self) -> Self {
+        self.is_whole = true;
+        self
+    }
+
+    /// Has git go by the objects in these directories, too: what they have is not fetched again, and
+    /// does not come into the store.
+    pub fn borrowing(mut self, directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        // git separates them so, and takes a quotation mark for the begin of a name in quotes.
+        let is_plain = |path: &&PathBuf| {
+            let bytes = path.as_os_str().as_bytes();
+            !bytes.contains(&b':') && bytes.first() != Some(&b'"')
+        };
+        let directories: Vec<PathBuf> = directories.into_iter().collect();
+        let names = directories.iter().filter(is_plain);
+        let names: Vec<&OsStr> = names.map(|path| path.as_os_str()).collect();
+        self.objects = names.join(OsStr::new(":"));
         self
     }
 
@@ -130,6 +158,13 @@ impl Git {
         command.args(&call.args);
         command.envs(configuration.into_variables());
         command.env("GIT_CONFIG_GLOBAL", "/dev/null");
+        if self.is_whole {
+            // Without a name there is no such file (shallow.c).
+            command.env("GIT_SHALLOW_FILE", "");
+        }
+        if !self.objects.is_empty() {
+            command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", &self.objects);
+        }
         let is_users = matches!(call.credential, Credential::UserGit { .. });
         if call.address.credential_scope().is_some() && !is_users {
             // curl takes credentials from ~/.netrc, and the host's would not be asked for.

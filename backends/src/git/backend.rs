@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
+use crate::branches::Branches;
 use crate::checkpoint::{
     CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint, Reaches,
     RemoteAddress, RevealedSecrets, SecretSearch,
@@ -123,7 +124,7 @@ fn store_dir(workspace: &Workspace) -> PathBuf {
     workspace.store_path().join("git")
 }
 
-fn existing_store(workspace: &Workspace) -> Result<Arc<Store>, StoreError> {
+pub(super) fn existing_store(workspace: &Workspace) -> Result<Arc<Store>, StoreError> {
     store_of(workspace)?.ok_or_else(|| {
         StoreError::corrupt(
             format!("the store of {}", workspace.disk_path().display()),
@@ -317,22 +318,22 @@ fn operation_files(
     })
 }
 
-/// The branches that were known when the snapshot was taken which this one follows.
+/// The branches that are to be looked at, and those that were known when the snapshot was taken which
+/// this one follows.
 fn known_branches(
     op: &Operation,
     store: &Store,
     options: &SnapshotOptions,
 ) -> Result<Vec<String>, StoreError> {
-    let Some(id) = &options.since else {
-        return Ok(Vec::new());
-    };
-    let git = match store.record(op, id) {
-        Ok(record) => record.git,
-        Err(StoreError::UnknownSnapshot { .. }) => None,
-        Err(error) => return Err(error),
+    let mut known = options.branches.clone();
+    let git = match options.since.as_ref().map(|id| store.record(op, id)) {
+        Some(Ok(record)) => record.git,
+        None | Some(Err(StoreError::UnknownSnapshot { .. })) => None,
+        Some(Err(error)) => return Err(error),
     };
     let names = git.iter().flat_map(GitState::tips);
-    Ok(names.map(|(name, _)| name.to_owned()).collect())
+    known.extend(names.map(|(name, _)| name.to_owned()));
+    Ok(known)
 }
 
 /// Whether the same is staged in both of these kept indexes. One that cannot be parsed is the same
@@ -745,6 +746,10 @@ impl Backend for GitBackend {
     }
 
     fn checkpoints(&self) -> Option<&dyn Checkpoints> {
+        Some(self)
+    }
+
+    fn branches(&self) -> Option<&dyn Branches> {
         Some(self)
     }
 
@@ -1244,7 +1249,7 @@ fn verify(
 }
 
 /// Where the user's own configuration lies.
-fn environment(name: &str) -> Option<std::ffi::OsString> {
+pub(super) fn environment(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 

@@ -2,18 +2,16 @@
 //!
 //! In the user's repository things are read and nothing is written.
 
-mod closure;
 mod make;
-mod past;
 mod revealed;
 mod scan;
 #[cfg(test)]
 mod tests;
 
-use self::past::{Past, Relation};
 use crate::checkpoint::{CheckpointError, KeptCheckpoint, Reaches};
 use crate::commit::CommitError;
 use crate::git::ObjectId;
+use crate::git::either::past::{Past, Relation};
 use crate::git::refs::CheckpointRef;
 use crate::git::repository::{RepositoryError, UserRepository};
 use crate::git::store::Store;

@@ -11,12 +11,14 @@ mod decision;
 mod edits;
 mod index;
 mod info;
+mod local;
 mod message;
 mod new_tree;
 mod objects;
 mod prepare;
 mod saving;
 mod settle;
+mod smudge;
 mod sound;
 mod staged;
 #[cfg(test)]
@@ -28,6 +30,7 @@ use crate::error::PathError;
 use crate::git::put_error::PutError;
 use crate::git::repository::{self, Probe, RepositoryError, UserRepository};
 use crate::interrupted::Interrupted;
+use crate::record::{GitState, Record};
 use crate::restore_error::RestoreError;
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -35,11 +38,17 @@ use crate::workspace::Workspace;
 
 pub(super) use self::apply::{Aim, apply};
 pub(super) use self::decision::Environment;
+pub(super) use self::edits::Edits;
 pub(super) use self::info::info;
-pub(super) use self::message::check_signature;
+pub(super) use self::local::LocalEdits;
+pub(super) use self::message::{check_signature, trailers};
+pub(super) use self::new_tree::tree_with;
+pub(super) use self::objects::{as_store_error, made_by};
 pub(super) use self::prepare::prepare;
 pub(super) use self::saving::Saving;
+pub(super) use self::smudge::Smudging;
 pub(super) use self::sound::commit_text;
+pub(super) use self::tree_changes::{Side, TreeChange, between, side_of};
 
 /// The repository that `workspace` lies in.
 pub(super) fn repository_of(workspace: &Workspace) -> Result<Box<UserRepository>, CommitError> {
@@ -55,6 +64,25 @@ pub(super) fn repository_of(workspace: &Workspace) -> Result<Box<UserRepository>
             git_dir.display()
         ))),
     }
+}
+
+/// What a snapshot saw of `repository`, in which it was taken.
+pub(super) fn state_in<'r>(
+    record: &'r Record,
+    repository: &UserRepository,
+) -> Result<&'r GitState, CommitError> {
+    let Some(state) = &record.git else {
+        return Err(CommitError::Unsupported(
+            "the snapshot was taken without the repository, which could not be read then"
+                .to_owned(),
+        ));
+    };
+    if !state.common_dir.is_same(&repository.known_as()) || state.scope != *repository.scope() {
+        return Err(CommitError::Conflict(
+            "the snapshot is of another repository".to_owned(),
+        ));
+    }
+    Ok(state)
 }
 
 impl From<StoreError> for CommitError {

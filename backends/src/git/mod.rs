@@ -2,10 +2,12 @@
 //! objects that the user's repository already has.
 
 mod backend;
+mod branches;
 pub(crate) mod capture;
 mod checkpoint;
 mod commit;
 mod compare;
+mod either;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod heal;
@@ -27,6 +29,7 @@ mod safety_refs;
 mod skip_worktree;
 pub(crate) mod store;
 mod submodules;
+mod switch;
 mod tree_rules;
 mod trees;
 mod worktrees;

@@ -119,15 +119,31 @@ pub(crate) struct Request<'a> {
     pub(crate) before: &'a GitState,
     /// `None`: it was gone, or not captured.
     pub(crate) after: Option<&'a GitState>,
+    /// Names the safety refs.
     pub(crate) run_id: &'a str,
-    /// Keep what differs from `after`, where a rollback would refuse.
-    pub(crate) keeps_edits: bool,
+    pub(crate) way: Way,
+    /// Commits that the state to come reaches: they need no safety ref.
+    pub(crate) reached: Vec<ObjectId>,
     /// The bytes of an index, or of a file of an operation, that a snapshot kept.
     pub(crate) index_bytes: &'a dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     /// For the reflog.
     pub(crate) now: Timestamp,
     pub(crate) lock_timeout: Duration,
 }
+
+/// Where the repository goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Back, unless somebody went on from where it was left.
+    Back,
+    /// Back, as far as nobody did: the rest is kept.
+    BackBesideEdits,
+    /// To a branch.
+    Switch,
+}
+
+/// How the operation of a plan begins that goes to a branch.
+const SWITCH: &str = "switch-";
 
 /// What is put back of the repository once the files are. It is kept in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,6 +260,9 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
     let (history, unread) = kept_history(request);
     let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
+        if request.way == Way::Switch {
+            plan.operation.insert_str(0, SWITCH);
+        }
         let went = if found.head == after.head {
             plan.move_back(op, request, found, after, &history)
         } else {
@@ -264,7 +283,7 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
             plan.put_operation_back(op, request, found, operation, &mut index.comes, deadline)?;
         }
         Err(Stays::NoRoom(problem)) => return Ok(Prepared::nothing(problem)),
-        Err(Stays::Moved(moved)) if request.keeps_edits => plan.note(
+        Err(Stays::Moved(moved)) if request.way == Way::BackBesideEdits => plan.note(
             ErrorKind::HeadMoved,
             format!(
                 "{} is at {}, not at {} where the operation left it: HEAD, branch and index were \
@@ -642,6 +661,14 @@ fn has_with_parents(op: &Operation, objects: &RepositoryObjects, id: ObjectId) -
 }
 
 impl RepositoryPlan {
+    /// What a reflog says of it.
+    fn told(&self) -> &'static str {
+        match self.operation.starts_with(SWITCH) {
+            true => "stillframe: resume",
+            false => "stillframe: roll back",
+        }
+    }
+
     /// As it is kept in the journal of the restore.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         codec::serialize(self, u64::MAX).expect("there is no limit")
@@ -743,10 +770,13 @@ impl RepositoryPlan {
     ) -> Result<RefsStay, Stays> {
         let planned = Refs::open(&found.common_dir).and_then(|refs| {
             let now = |name: &str| refs.resolve(op, name);
-            let moves = match Moves::between(request.before, after, &now)? {
+            let mut moves = match Moves::between(request.before, after, &now)? {
                 Ok(moves) => moves,
                 Err(moved) => return Ok(Err(Stays::Moved(moved))),
             };
+            moves
+                .unnamed
+                .retain(|commit| !request.reached.contains(commit));
             let taken = worktrees::taken_elsewhere(op, &found.common_dir, &found.git_dir);
             let taken = |branch: &str| taken.get(branch).cloned();
             let room = room::Room {
@@ -869,7 +899,7 @@ impl RepositoryPlan {
             self.note(ErrorKind::Unsupported, what);
             return Ok(IndexBytes::default());
         };
-        if request.keeps_edits {
+        if request.way == Way::BackBesideEdits {
             let then = kept(&after.index)?;
             if !from.is(then.as_deref()) {
                 let what = "the index was changed since, and was kept";

@@ -18,7 +18,7 @@ use crate::content_hash::ContentHashes;
 use crate::contents::Overlaid;
 use crate::coverage::OmissionReason;
 use crate::error::{ErrorKind, PathError};
-use crate::git::rollback::{self, RepositoryPlan};
+use crate::git::rollback::{self, RepositoryPlan, Way};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::purge::Purged;
@@ -477,6 +477,7 @@ fn state_before_restore(options: &RestoreOptions) -> Option<SnapshotId> {
         RepositoryRestore::Rollback { after, .. } | RepositoryRestore::Undo { after, .. } => {
             Some(after.id.clone())
         }
+        RepositoryRestore::Switch { from, .. } => Some(from.id.clone()),
     }
 }
 
@@ -750,18 +751,27 @@ fn prepare_repository<B: Restorable>(
     workspace: &LockedWorkspace,
     options: &RestoreOptions,
 ) -> Result<Option<rollback::Prepared>, RestoreError> {
-    let (before, after, run_id, keeps_edits) = match &options.repository {
+    let mut reached = &[][..];
+    let (before, after, name, way) = match &options.repository {
         RepositoryRestore::Nothing => return Ok(None),
         RepositoryRestore::Rollback {
             before,
             after,
             run_id,
-        } => (before, after, run_id, false),
+        } => (before, after, run_id.as_str(), Way::Back),
         RepositoryRestore::Undo {
             before,
             after,
             run_id,
-        } => (before, after, run_id, true),
+        } => (before, after, run_id.as_str(), Way::BackBesideEdits),
+        RepositoryRestore::Switch {
+            to,
+            from,
+            reached: of_tip,
+        } => {
+            reached = of_tip;
+            (to, from, to.id.as_str(), Way::Switch)
+        }
     };
     let before = backend.record(op, workspace, &before.id)?;
     let after = backend.record(op, workspace, &after.id)?;
@@ -785,8 +795,9 @@ fn prepare_repository<B: Restorable>(
             found: found.as_ref().map(Option::as_ref).map_err(Clone::clone),
             before: state_before,
             after: after.git.as_ref(),
-            run_id,
-            keeps_edits,
+            run_id: name,
+            way,
+            reached: reached.iter().filter_map(|id| id.parse().ok()).collect(),
             index_bytes: &|blob| repository.kept(op, workspace, blob),
             now: options.guard.captured_at,
             lock_timeout: rollback::LOCK_TIMEOUT,

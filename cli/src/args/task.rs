@@ -46,6 +46,18 @@ Examples:
 Exit codes: 0 the branch is proven to have the work, or there is no remote; 1 it could not be done,
 or the work is kept and not on the branch; 2 the command line is wrong.")]
     Checkpoint(CheckpointArgs),
+    /// Bring this workspace to the task's branch: go on with what was saved, also on another machine.
+    ///
+    /// HEAD names the branch then, and files and index have what it has. What was here is captured
+    /// first, and "stillframe undo" brings it back. Local changes stay where the branch has nothing
+    /// else; where it has, nothing is moved, and they are named.
+    #[command(after_help = "\
+Examples:
+  stillframe task resume 42
+  stillframe task resume 42 --remote https://git.example.com/a/b.git --token-env TOKEN
+
+Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")]
+    Resume(ResumeArgs),
     /// Let checkpoints of this workspace be sent although a secret value was found in them.
     ///
     /// "task checkpoint" prints the three words where it finds one. It is for you to know that the
@@ -80,9 +92,39 @@ pub(crate) struct CheckpointArgs {
     pub(crate) branch: BranchArgs,
 }
 
-/// Where the work of a task goes.
+/// The arguments of `task resume`.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct ResumeArgs {
+    /// The task.
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+}
+
+/// Where a branch begins.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct StartArgs {
+    /// Where the branch begins if nobody has it yet: a commit by its full id, a branch or a tag.
+    /// Default: HEAD.
+    #[arg(long, value_name = "REV")]
+    pub(crate) start_point: Option<String>,
+}
+
+/// Where the work of a task goes, and how it is told there.
 #[derive(Debug, ArgsOf)]
 pub(crate) struct BranchArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+    /// The message of the commits; {task} is the task, {runId} the run.
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) message: Option<String>,
+}
+
+/// Where the work of a task is.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct PlaceArgs {
     /// The project that the task is of, where several share a remote.
     #[arg(long, value_name = "PLATFORM/PROJECT")]
     pub(crate) namespace: Option<String>,
@@ -90,9 +132,6 @@ pub(crate) struct BranchArgs {
     /// there is none, the work is kept in the store.
     #[arg(long, value_name = "NAME|URL")]
     pub(crate) remote: Option<String>,
-    /// The message of the commits; {task} is the task, {runId} the run.
-    #[arg(long, value_name = "TEMPLATE")]
-    pub(crate) message: Option<String>,
     /// The variable of the environment with a token for the remote.
     #[arg(long, value_name = "VAR", value_parser = variable, conflicts_with = "token_command")]
     pub(crate) token_env: Option<String>,
@@ -105,17 +144,18 @@ pub(crate) struct BranchArgs {
 impl BranchArgs {
     /// Whether it says where the work of a task goes.
     pub(crate) fn is_of_task(&self) -> bool {
-        self.namespace.is_some() || self.remote.is_some()
+        self.place.namespace.is_some() || self.place.remote.is_some()
     }
 
     /// Whether anything of it is given.
     pub(crate) fn is_given(&self) -> bool {
+        let place = &self.place;
         let all = [
-            &self.namespace,
-            &self.remote,
+            &place.namespace,
+            &place.remote,
             &self.message,
-            &self.token_env,
-            &self.token_command,
+            &place.token_env,
+            &place.token_command,
         ];
         all.into_iter().any(Option::is_some)
     }

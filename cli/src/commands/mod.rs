@@ -94,7 +94,7 @@ pub(crate) async fn carry_out(tools: &Tools, request: Request) -> Result<Reply, 
 
 async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
     match request {
-        Request::Run(request) => run::run(tools, *request).await,
+        Request::Run(request) => Box::pin(run::run(tools, *request)).await,
         Request::Snapshot(workspace, label) => {
             while_wanted(workspace, |workspace| {
                 snapshot::snapshot(tools, workspace, label)
@@ -137,8 +137,8 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
             .await
         }
         Request::Undo(request) => to_the_end(tools, undo::undo(tools, request)).await,
-        Request::Steps(request) => steps::run(tools, *request).await,
-        Request::Resume(request) => steps::resume(tools, *request).await,
+        Request::Steps(request) => Box::pin(steps::run(tools, *request)).await,
+        Request::Resume(request) => Box::pin(steps::resume(tools, *request)).await,
         Request::Cancel(run) => steps::cancel(tools, &run).await,
         Request::Questions(id) => questions::show(tools, id.as_deref()).await,
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,

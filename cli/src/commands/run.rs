@@ -88,7 +88,7 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         elsewhere: request.elsewhere,
         told: Told::default(),
     };
-    carry(tools, carried).await
+    Box::pin(carry(tools, carried)).await
 }
 
 /// A run that is to be carried out.
@@ -214,6 +214,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     reply.notes = story(&ended, &carried.elsewhere);
     if let Some(workspace) = &document.workspace {
         reply.warnings = warnings(workspace, retains);
+        task::tell_of_resume(&mut reply, workspace.resumed.as_ref());
         task::tell(&mut reply, workspace.saved.as_ref());
         // A rollback that was refused has said why.
         if ended.is_copied_only && workspace.rollback.is_none() {

@@ -60,7 +60,7 @@ pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, F
         resumable: Some(id),
         elsewhere: request.elsewhere,
     };
-    run::carry(tools, carried).await
+    Box::pin(run::carry(tools, carried)).await
 }
 
 /// Goes on with a run that was interrupted.
@@ -120,7 +120,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         elsewhere,
         told,
     };
-    run::carry(tools, carried).await
+    Box::pin(run::carry(tools, carried)).await
 }
 
 /// Refuses a file that commits where no commit can be made, before there is a run.

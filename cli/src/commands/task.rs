@@ -5,13 +5,15 @@ use std::os::unix::fs::MetadataExt as _;
 
 use serde::Serialize;
 use stillframe::backends::{AllowedSecret, shell_word};
-use stillframe::records::{CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord};
+use stillframe::records::{
+    CheckpointRecord, FoundSecret, ResumeState, ResumedWork, SavedState, SavedWork, WorkTaskRecord,
+};
 use stillframe::tasks::WorkBranchOptions;
 use stillframe::{CancellationToken, WorkspaceOptions};
 
 use super::config::row;
 use super::{Tools, until_a_signal, while_wanted};
-use crate::args::BranchArgs;
+use crate::args::{BranchArgs, PlaceArgs};
 use crate::branch;
 use crate::config::{Held, Source};
 use crate::failure::Failure;
@@ -70,6 +72,9 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
         }
         TaskRequest::CheckpointOfRun(run, args) => {
             until_a_signal(|cancellation| checkpoint_of_run(tools, *run, *args, cancellation)).await
+        }
+        TaskRequest::Resume(workspace, branch) => {
+            while_wanted(*workspace, |workspace| resume(tools, workspace, *branch)).await
         }
         TaskRequest::AllowSecret(workspace, finding) => allow(tools, *workspace, finding).await,
     }
@@ -164,10 +169,12 @@ async fn checkpoint_of_run(
         set.remote = None;
     }
     let args = BranchArgs {
-        namespace: kept.namespace,
-        remote: kept.remote.filter(|_| !is_set),
+        place: PlaceArgs {
+            namespace: kept.namespace,
+            remote: kept.remote.filter(|_| !is_set),
+            ..args.place
+        },
         message: args.message.or(kept.message),
-        ..args
     };
     let branch = branch::of_task(kept.task, args, set)?;
     let workspace = workspace.cancellation(cancellation);
@@ -187,6 +194,90 @@ fn answered(tools: &Tools, saved: &SavedWork) -> Reply {
         None => reply,
         Some(why) => reply.failed(printable(why)).exit_code(1),
     }
+}
+
+/// Brings a workspace to the branch of a task.
+async fn resume(
+    tools: &Tools,
+    workspace: WorkspaceOptions,
+    branch: WorkBranchOptions,
+) -> Result<Reply, Failure> {
+    let session = tools.engine.workspace_session(&workspace.path).await?;
+    let resumed = session.resume_task(&workspace, &branch).await?;
+    let reply = Reply::new(tools.json, &resumed, || told_of_resume(&resumed));
+    let reply = reply
+        .warnings(doubts_of_resume(&resumed))
+        .notes(ways_back(&resumed));
+    let problem = resumed.restore.as_ref().and_then(|r| r.error.as_ref());
+    Ok(match problem {
+        None => reply,
+        Some(problem) => reply.failed(printable(&problem.message)).exit_code(1),
+    })
+}
+
+/// Where the workspace is, in one line.
+fn told_of_resume(resumed: &ResumedWork) -> String {
+    let branch = printable(&resumed.branch);
+    let Some(commit) = resumed.commit.as_deref().map(short) else {
+        return format!("{branch} begins here, and has no commit yet\n");
+    };
+    let by = match (&resumed.author, &resumed.made_at) {
+        (Some(author), Some(at)) => format!(", by {} at {at}", printable(author)),
+        _ => String::new(),
+    };
+    let changed = resumed.restore.as_ref().map_or(0, |r| r.restored.len());
+    let files = match changed {
+        0 => String::new(),
+        changed => format!("; {} changed", count(changed as u64, "file")),
+    };
+    match resumed.state {
+        ResumeState::Fresh => format!("{branch} begins at {commit}{by}{files}\n"),
+        _ => format!("{branch} goes on from {commit}{by}{files}\n"),
+    }
+}
+
+/// What was not done of it.
+fn doubts_of_resume(resumed: &ResumedWork) -> Vec<String> {
+    let problem = resumed.restore.as_ref().and_then(|r| r.error.as_ref());
+    let skipped = resumed.restore.iter().flat_map(|r| &r.skipped);
+    let skipped = skipped.map(|skipped| {
+        format!(
+            "{} stays as it is: somebody changed it meanwhile",
+            skipped.path
+        )
+    });
+    let submodules = resumed.submodules.iter().map(|path| {
+        format!(
+            "the branch has another commit of the submodule {path}; git submodule update brings it"
+        )
+    });
+    let problem = problem.iter().map(|problem| printable(&problem.message));
+    problem.chain(skipped).chain(submodules).collect()
+}
+
+/// How to go back.
+fn ways_back(resumed: &ResumedWork) -> Vec<String> {
+    let Some(command) = &resumed.way_back else {
+        return Vec::new();
+    };
+    let was = match (&resumed.branch_before, &resumed.commit_before) {
+        (Some(branch), _) => format!("before, {} was checked out", printable(branch)),
+        (None, Some(commit)) => format!("before, HEAD was detached at {}", short(commit)),
+        (None, None) => String::new(),
+    };
+    vec![format!("{was}; back to it: {command}")]
+}
+
+/// Tells how a run came to the branch of its task, if it is of one.
+pub(super) fn tell_of_resume(reply: &mut Reply, resumed: Option<&ResumedWork>) {
+    let Some(resumed) = resumed else {
+        return;
+    };
+    reply
+        .notes
+        .push(told_of_resume(resumed).trim_end().to_owned());
+    reply.notes.extend(ways_back(resumed));
+    reply.warnings.extend(doubts_of_resume(resumed));
 }
 
 /// Lets a finding be sent.

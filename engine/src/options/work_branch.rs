@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stillframe_remote::address::ParsedAddress;
 use stillframe_remote::branch_name::{BranchName, Namespace, TaskId};
 use stillframe_remote::git_process::DEFAULT_LIMIT;
 
@@ -46,9 +47,14 @@ pub struct WorkBranchOptions {
     /// `git`, `file`, or a path, a relative one from the current directory). Default: the
     /// repository's remote `origin`; where it has none, work is kept in the store alone.
     pub remote: Option<String>,
+    /// Where a branch begins that is nowhere yet: a commit by its full id, a branch or a tag of the
+    /// repository. Default: what HEAD names.
+    pub start_point: Option<String>,
     /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}` and
     /// `{task}` stand for these. Trailers that name them follow in any case.
     pub message: Option<String>,
+    /// Where that is, once it is known: it is not looked for again.
+    pub(crate) pinned: Option<Pinned>,
     /// Who asks the remote. Default: what its address says, or else who [the engine's
     /// options](crate::EngineOptions::credentials) name; over ssh the user's agent and keys in any
     /// case.
@@ -60,6 +66,10 @@ pub struct WorkBranchOptions {
     /// for. Default: 120 seconds.
     pub checkpoint_interval: Duration,
 }
+
+/// The address of a task's remote, if there is one.
+#[derive(Clone)]
+pub(crate) struct Pinned(pub(crate) Option<ParsedAddress>);
 
 /// The names of a task, read and checked.
 #[derive(Clone, Debug)]
@@ -76,7 +86,9 @@ impl WorkBranchOptions {
             task: task.into(),
             namespace: None,
             remote: None,
+            start_point: None,
             message: None,
+            pinned: None,
             credentials: None,
             call_timeout: DEFAULT_LIMIT,
             checkpoint_interval: DEFAULT_CHECKPOINT_INTERVAL,
@@ -86,9 +98,16 @@ impl WorkBranchOptions {
     stillframe_model::setters! {
         namespace: String,
         remote: String,
+        start_point: String,
         message: String,
         call_timeout: Duration,
         checkpoint_interval: Duration,
+    }
+
+    /// With the address that was found; `None`: there is no remote.
+    pub(crate) fn pinned_to(mut self, address: Option<ParsedAddress>) -> Self {
+        self.pinned = Some(Pinned(address));
+        self
     }
 
     /// Sets who asks the remote.

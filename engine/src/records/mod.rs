@@ -22,6 +22,7 @@ pub(crate) mod question;
 pub(crate) mod queue;
 pub(crate) mod recovery;
 pub(crate) mod restore_document;
+pub(crate) mod resumed_work;
 pub(crate) mod review;
 pub(crate) mod run;
 pub(crate) mod run_document;
@@ -60,6 +61,7 @@ pub use recovery::{LeftWorkspace, RecoveryReport, Survivor, UnknownAdapter};
 pub use restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };
+pub use resumed_work::{ResumeState, ResumedWork};
 pub use review::{ReviewDraft, ReviewIssue, ReviewRecord, ReviewSeverity, ReviewTarget};
 pub use run_document::{DiffSummary, KeptPatch, WorkspaceSummary};
 pub use run_record::{LeaseRecord, RunExport, RunRecord};

@@ -18,6 +18,8 @@ pub enum OperationKind {
     Restore,
     /// Another undo.
     Undo,
+    /// A workspace that was brought to the branch of a task.
+    Resume,
 }
 
 impl OperationKind {
@@ -27,6 +29,7 @@ impl OperationKind {
             Self::Run => "run",
             Self::Restore => "restore",
             Self::Undo => "undo",
+            Self::Resume => "resume",
         }
     }
 }

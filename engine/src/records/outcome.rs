@@ -10,6 +10,7 @@ use crate::id::{RunId, SessionId};
 use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
+use crate::records::resumed_work::ResumedWork;
 use crate::records::run::RunStatus;
 use crate::records::saved_work::SavedWork;
 use crate::records::step_record::PhaseRecord;
@@ -83,7 +84,10 @@ pub struct WorkspaceOutcome {
     pub rollback: Option<RestoreDocument>,
     /// Why the capture after the work, the comparison, or storing the patch failed.
     pub error: Option<Failure>,
-    /// What became of the work on the branch of its task; `None`: the run is of none.
+    /// How the workspace came to the branch of its task; `None`: the run is of none, or went on with
+    /// what an engine had begun.
+    pub resumed: Option<ResumedWork>,
+    /// What became of the work on that branch; `None`: the run is of none.
     pub saved: Option<SavedWork>,
 }
 
@@ -134,7 +138,10 @@ pub struct WorkspaceDocument {
     /// The failure of the engine after the work; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    /// What became of the work on the branch of its task; left out if the run is of none.
+    /// How the workspace came to the branch of its task; left out if the run is of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<ResumedWork>,
+    /// What became of the work on that branch; left out if the run is of none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedWork>,
 }
@@ -156,6 +163,7 @@ impl RunOutcome {
                 diff: workspace.diff.clone(),
                 rollback: workspace.rollback.clone(),
                 error: workspace.error.clone(),
+                resumed: workspace.resumed.clone(),
                 saved: workspace.saved.clone(),
             }),
             phases: self.phases.clone(),

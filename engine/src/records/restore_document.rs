@@ -264,6 +264,8 @@ pub(crate) enum RestorePurpose {
     Undo,
     /// It goes back to where a step began that was interrupted, for another attempt.
     Step,
+    /// It brings a workspace to the branch of a task.
+    Resume,
 }
 
 impl RestorePurpose {
@@ -274,6 +276,7 @@ impl RestorePurpose {
             Self::Restore => "restore",
             Self::Undo => "undo",
             Self::Step => "step",
+            Self::Resume => "resume",
         }
     }
 
@@ -284,6 +287,7 @@ impl RestorePurpose {
             "restore" => Self::Restore,
             "undo" => Self::Undo,
             "step" => Self::Step,
+            "resume" => Self::Resume,
             _ => return None,
         })
     }
@@ -294,6 +298,7 @@ impl RestorePurpose {
             Self::Rollback | Self::Step => None,
             Self::Restore => Some(OperationKind::Restore),
             Self::Undo => Some(OperationKind::Undo),
+            Self::Resume => Some(OperationKind::Resume),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::policy::limits::RunLimits;
 use crate::records::output::AdapterOutput;
 use crate::records::restore_document::RestoreDocument;
+use crate::records::resumed_work::ResumedWork;
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::SavedWork;
 
@@ -131,7 +132,10 @@ pub struct WorkspaceSummary {
     /// Why the engine failed after the work.
     #[serde(deserialize_with = "part")]
     pub error: Option<Failure>,
-    /// What became of the work on the branch of its task. In JSON only if the run is of one.
+    /// How the workspace came to the branch of its task. In JSON only if the run is of one.
+    #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<ResumedWork>,
+    /// What became of the work on that branch. In JSON only if the run is of one.
     #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedWork>,
     /// The patch, if it is small enough to be kept here.

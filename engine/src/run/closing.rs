@@ -15,6 +15,7 @@ use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::restore_document::RestoreDocument;
+use crate::records::resumed_work::ResumedWork;
 use crate::records::run_document::{WorkspaceSummary, document};
 use crate::records::saved_work::SavedWork;
 use crate::run::patch::{self, Incoming};
@@ -32,7 +33,9 @@ pub(crate) struct Closing {
     pub(crate) after: Option<Snapshot>,
     pub(crate) diff: Option<Diff>,
     pub(crate) error: Option<Failure>,
-    /// What became of the work on the branch of its task.
+    /// How the workspace came to the branch of its task.
+    pub(crate) resumed: Option<Box<ResumedWork>>,
+    /// What became of the work on that branch.
     pub(crate) saved: Option<SavedWork>,
 }
 
@@ -45,6 +48,7 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
         backend: closing.backend,
         rollback: rollback.cloned(),
         error: closing.error.clone(),
+        resumed: closing.resumed.as_deref().cloned(),
         saved: closing.saved.clone(),
         ..WorkspaceSummary::between(closing.before.as_ref(), closing.after.as_ref())
     };

@@ -38,6 +38,7 @@ use crate::policy::limits::RunLimits;
 use crate::policy::used::Used;
 use crate::records::outcome::{RunOutcome, RunResult};
 use crate::records::output::AdapterOutput;
+use crate::records::resumed_work::ResumedWork;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{BegunAs, KeptOptions, document};
 use crate::records::run_row::{NewRun, RunRow, RunWorkspace};
@@ -48,6 +49,7 @@ use crate::run::heartbeat::{self, new_lease};
 use crate::run::lock::{self, RunLock};
 use crate::run::recorded::{self, Claim, Recorded};
 use crate::run::{settle, stored};
+use crate::saving::resume::Whose;
 use crate::saving::save::Prepared;
 use crate::state::change::Change;
 use crate::state::error::StateError;
@@ -88,6 +90,8 @@ pub(crate) struct RunTask {
     queued: Option<Queued>,
     hold: Hold,
     tended: Option<AbortOnDropHandle<()>>,
+    /// How the workspace came to the branch of its task.
+    on_branch: Option<Box<ResumedWork>>,
     /// Whether its work ended because the engine could not do its part of it.
     is_refused: bool,
     cancellation: CancellationToken,
@@ -199,6 +203,7 @@ pub(crate) async fn execute(
         recorded,
         queued: None,
         tended: None,
+        on_branch: None,
         is_refused: false,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),
@@ -732,6 +737,13 @@ impl RunTask {
                 lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
             },
         };
+        self.on_branch = self
+            .resume_task(&place)
+            .await
+            .map_err(NotStarted::Refused)?;
+        if is_stopped() {
+            return Err(NotStarted::Cancelled);
+        }
         let interrupt = Interrupt::never();
         let capture = self.capture(
             place.opened.clone(),
@@ -758,31 +770,34 @@ impl RunTask {
             _ if is_stopped() => Err(NotStarted::Cancelled),
             Ok(before) => {
                 refuse_where_none_was_kept(&place, &before).map_err(NotStarted::Refused)?;
-                let head = before.metadata.head_ref.as_deref();
-                let goes_on = self.goes_on_from_branch(&place, head).await;
-                goes_on.map_err(NotStarted::Refused)?;
-                match is_stopped() {
-                    true => Err(NotStarted::Cancelled),
-                    false => Ok((Some(lock), Some(before))),
-                }
+                Ok((Some(lock), Some(before)))
             }
             Err(e) => Err(NotStarted::Refused(e)),
         }
     }
 
-    /// Refuses to begin where the work would not go on from what the branch of its task has.
-    async fn goes_on_from_branch(&self, place: &RunPlace, head: Option<&str>) -> Result<(), Error> {
+    /// Brings the workspace to the branch of the run's task, if it is of one.
+    async fn resume_task(&mut self, place: &RunPlace) -> Result<Option<Box<ResumedWork>>, Error> {
         let Some(branch) = &self.options.work_branch else {
-            return Ok(());
+            return Ok(None);
         };
         let prepared = match Prepared::of(&self.core, place.opened.clone(), branch).await {
             Ok(prepared) => prepared,
             // There is no repository, and so no branch. The end says so.
-            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(()),
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(None),
             Err(e) => return Err(e),
         };
+        // Whatever the run makes of the repository's configuration: its work goes where it came from.
+        let pinned = branch.clone().pinned_to(prepared.address());
+        self.options.work_branch = Some(pinned);
         let cancel = Cancellation::by(&self.core, &self.cancellation, Interrupt::never());
-        prepared.goes_on(&self.core, head, &cancel).await
+        let whose = Whose {
+            session_id: self.session_id.clone(),
+            hold: Some(self.hold.clone()),
+        };
+        Box::pin(prepared.resume(&self.core, whose, &cancel))
+            .await
+            .map(|resumed| Some(Box::new(resumed)))
     }
 
     /// Lets the adapter work, until it has ended and that is certain.

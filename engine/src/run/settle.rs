@@ -354,6 +354,7 @@ async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Er
         after: Some(after),
         diff,
         error: problem.as_ref().map(Failure::from),
+        resumed: None,
         saved: None,
     })
 }

@@ -73,6 +73,7 @@ pub(crate) fn stored(
             diff,
             rollback: seen.rollback,
             error: seen.error,
+            resumed: seen.resumed,
             saved: seen.saved,
         },
         phases,

@@ -7,6 +7,7 @@
 mod lock;
 mod making;
 pub(crate) mod recorded;
+pub(crate) mod resume;
 pub(crate) mod save;
 mod sending;
 pub(crate) mod target;

@@ -1,11 +1,10 @@
 //! Saving a task's work, from the workspace to the proof.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde_json::Value;
-use stillframe_backends::{
-    AllowedSecret, ErrorKind, LockedWorkspace, Operation, Reaches, SnapshotId,
-};
+use stillframe_backends::{AllowedSecret, ErrorKind, LockedWorkspace, Operation, SnapshotId};
 use stillframe_remote::ObjectId;
 use stillframe_remote::address::{Login, ParsedAddress};
 use stillframe_remote::advertised::Advertised;
@@ -23,7 +22,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::{
-    CheckpointEvent, CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next,
+    CheckpointEvent, CheckpointKind, CheckpointRow, CheckpointStatus,
 };
 use crate::records::saved_work::SavedWork;
 use crate::records::work_task::WorkTaskRow;
@@ -46,9 +45,9 @@ const TRIES: usize = 5;
 
 /// A task, and the workspace that has its work.
 pub(crate) struct Prepared {
-    target: Target,
-    task: WorkTaskRow,
-    branch: WorkBranchOptions,
+    pub(super) target: Target,
+    pub(super) task: WorkTaskRow,
+    pub(super) branch: WorkBranchOptions,
 }
 
 impl Prepared {
@@ -79,57 +78,14 @@ impl Prepared {
         core.parts.blocking.run(prepare).await?
     }
 
+    /// Where the work goes; `None`: there is no remote.
+    pub(crate) fn address(&self) -> Option<ParsedAddress> {
+        self.target.address.clone()
+    }
+
     /// What the event says that tells of the begin.
     pub(crate) fn started(&self, kind: CheckpointKind, files: Option<u64>) -> Value {
         told::started(&self.task, kind, files)
-    }
-
-    /// Refuses with `Conflict` if the branch has commits that neither `head` nor the last checkpoint
-    /// of this workspace goes on from, and with `Unavailable` if the remote cannot be asked.
-    pub(crate) async fn goes_on(
-        &self,
-        core: &Core,
-        head: Option<&str>,
-        cancel: &Cancellation,
-    ) -> Result<(), Error> {
-        let Some(asking) = asking(&self.target, &self.branch, cancel).await else {
-            return Ok(());
-        };
-        let asking = asking.map_err(unreachable)?;
-        let (op, target) = (cancel.operation(), self.target.clone());
-        let (parts, task, head) = (
-            core.parts.clone(),
-            self.task.clone(),
-            head.map(str::to_owned),
-        );
-        let look = move || -> Result<(), Error> {
-            let refs = asking.refs(&op).map_err(unreachable)?;
-            let branch = &target.names.branch;
-            let Some(tip) = refs.and_then(|refs| refs.branch(branch)) else {
-                return Ok(());
-            };
-            let known = making::of_name(&parts, &task)?;
-            let workspace = &target.opened.workspace;
-            let base = base_of_next(&known, workspace.id()).map(|row| row.commit.clone());
-            for commit in head.into_iter().chain(base) {
-                let reaches =
-                    target
-                        .checkpoints()
-                        .reaches(&op, workspace, &commit, &tip.to_string());
-                if reaches.map_err(|e| Error::new(e.kind(), e))? == Reaches::Yes {
-                    return Ok(());
-                }
-            }
-            Err(Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "{branch} of {} is at {tip}, and what is here does not go on from that; fetch it, and check it out or \
-                     merge it; the run was not begun",
-                    asking.address.address
-                ),
-            ))
-        };
-        core.parts.blocking.run_beside(look).await?
     }
 
     /// Makes a checkpoint of `content`, sends it and proves it, until `cancel` says stop. It is `Ok`
@@ -307,12 +263,6 @@ fn has_carried(
     Ok(own.any(|row| row.carries(run, wanted.began_at.as_deref())))
 }
 
-/// That it is not known what the branch has.
-fn unreachable(not_sent: NotSent) -> Error {
-    let message = format!("{}; the run was not begun", not_sent.why);
-    Error::new(ErrorKind::Unavailable, message)
-}
-
 /// The row of a task, which is made where there is none. Blocks.
 fn task_of(parts: &Parts, target: &Target) -> Result<WorkTaskRow, Error> {
     let place = target.place();
@@ -336,14 +286,15 @@ fn task_of(parts: &Parts, target: &Target) -> Result<WorkTaskRow, Error> {
 }
 
 /// Who is asked, and by whom.
-struct Asking {
+#[derive(Clone)]
+pub(super) struct Asking {
     address: ParsedAddress,
     credential: Credential,
     git: Git,
 }
 
 /// `None`: there is no remote.
-async fn asking(
+pub(super) async fn asking(
     target: &Target,
     branch: &WorkBranchOptions,
     cancel: &Cancellation,
@@ -394,7 +345,19 @@ async fn asking(
 }
 
 impl Asking {
-    fn remote(&self) -> Remote<'_> {
+    /// As this, for what is fetched: git goes by the objects in these directories too.
+    pub(super) fn with_objects_of(mut self, directories: Vec<PathBuf>) -> Self {
+        self.git = self.git.borrowing(directories);
+        self
+    }
+
+    /// As this, for what is fetched with all of its history.
+    pub(super) fn whole(mut self) -> Self {
+        self.git = self.git.whole();
+        self
+    }
+
+    pub(super) fn remote(&self) -> Remote<'_> {
         Remote {
             git: &self.git,
             address: &self.address.address,
@@ -403,7 +366,7 @@ impl Asking {
     }
 
     /// What the remote has. Blocks.
-    fn refs(&self, op: &Operation) -> Result<Option<Advertised>, NotSent> {
+    pub(super) fn refs(&self, op: &Operation) -> Result<Option<Advertised>, NotSent> {
         let refs = self.remote().refs(op);
         let refused = |e: stillframe_remote::remote::ListError| {
             NotSent::new(e.failure(), crate::error::chain(&e))

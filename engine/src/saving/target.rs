@@ -57,7 +57,10 @@ impl Target {
             names,
             address: None,
         };
-        target.address = target.address_of(options.remote.as_deref())?;
+        target.address = match &options.pinned {
+            Some(known) => known.0.clone(),
+            None => target.address_of(options.remote.as_deref())?,
+        };
         Ok(target)
     }
 

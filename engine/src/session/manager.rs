@@ -27,12 +27,14 @@ use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
 use crate::records::restore_document::{
     self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
 };
+use crate::records::resumed_work::ResumedWork;
 use crate::records::review::{ReviewDraft, ReviewRecord};
 use crate::records::saved_work::SavedWork;
 use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
-use crate::saving::save;
+use crate::saving::resume::Whose;
+use crate::saving::save::{self, Prepared};
 use crate::saving::work::Wanted;
 use crate::session::handle::RunHandle;
 use crate::session::stream::EventStream;
@@ -254,6 +256,66 @@ impl SessionManager {
         let (core, branch) = (self.core.clone(), branch.clone());
         self.core
             .operation(async move { save::save_now(&core, opened, &branch, wanted).await })
+            .await
+    }
+
+    /// Brings a workspace to the branch of a task: what the remote and the repository have of it is
+    /// in the files and in the index, and HEAD names it. A branch that is nowhere begins at
+    /// [`WorkBranchOptions::start_point`]. Another machine goes on so with what this one has saved.
+    ///
+    /// What was there before is captured first, and an undo brings it back. Local changes stay,
+    /// staged or not, where the branch has nothing else.
+    ///
+    /// ```no_run
+    /// # use stillframe::tasks::WorkBranchOptions;
+    /// # use stillframe::WorkspaceOptions;
+    /// # async fn resume(session: stillframe::SessionManager) -> Result<(), stillframe::Error> {
+    /// let branch = WorkBranchOptions::of("42").remote("origin".to_owned());
+    /// let resumed = session
+    ///     .resume_task(&WorkspaceOptions::at("/src/app"), &branch)
+    ///     .await?;
+    /// println!("{} is at {:?}", resumed.branch, resumed.commit);
+    /// if let Some(command) = &resumed.way_back {
+    ///     println!("back: {command}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Nothing was moved. `Unavailable`: the remote cannot be asked. `Conflict`: both have commits
+    /// that the other has not, the branch is another task's, or somebody's change is in the way; the
+    /// message names it. `NotFound`: what was saved from here is not on the branch. `InvalidOptions`,
+    /// `Unsupported` and `Busy` as of [`SessionManager::checkpoint`].
+    pub async fn resume_task(
+        &self,
+        workspace: &WorkspaceOptions,
+        branch: &WorkBranchOptions,
+    ) -> Result<ResumedWork, Error> {
+        branch.branch_name()?;
+        self.check_open().await?;
+        let opened = self.core.open(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let (core, branch) = (self.core.clone(), branch.clone());
+        let whose = Whose {
+            session_id: self.id.clone(),
+            hold: None,
+        };
+        self.core
+            .operation(async move {
+                let cancel = Cancellation::of(&core, &opened.options);
+                let lock_timeout = core.parts.settings.lock_timeout;
+                let lock = RunLock::acquire(
+                    &opened.workspace,
+                    "a resume of a task",
+                    lock_timeout,
+                    &core.parts.blocking,
+                );
+                let _lock = cancel.wait_for(lock, "waiting for the workspace").await?;
+                let prepared = Prepared::of(&core, opened, &branch).await?;
+                Box::pin(prepared.resume(&core, whose, &cancel)).await
+            })
             .await
     }
 

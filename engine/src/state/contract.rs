@@ -1088,6 +1088,7 @@ pub(crate) fn an_operation_comes_back_as_it_was_written(state: &impl TestState) 
         (OperationKind::Restore, Some(vec![odd])),
         // Nothing at all is not everything.
         (OperationKind::Undo, Some(Vec::new())),
+        (OperationKind::Resume, Some(Vec::new())),
         (OperationKind::Run, None),
     ] {
         let row = OperationRow {

@@ -159,7 +159,10 @@ pub(crate) fn recovered(
     // What an undo merges differs from its target, and is changed all the same. Whether somebody
     // else changed it since cannot be told: an undo that took back nothing is better than one that
     // nothing undoes.
-    let merges = matches!(begun.purpose, RestorePurpose::Undo | RestorePurpose::Step);
+    let merges = matches!(
+        begun.purpose,
+        RestorePurpose::Undo | RestorePurpose::Step | RestorePurpose::Resume
+    );
     let may_have_merged = merges && !wanted.is_disjoint(&changed);
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;
     if recovery.is_none() && is_as_before {

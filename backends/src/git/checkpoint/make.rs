@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::closure::Closure;
-use super::past::{Past, Relation, Unreached};
 use crate::checkpoint::{CheckpointError, CheckpointOutcome, CheckpointRequest, KeptCheckpoint};
 use crate::commit::Signature;
 use crate::coverage::{Omission, OmissionReason};
 use crate::git::commit::{self, Environment, Saving};
+use crate::git::either::closure::Closure;
+use crate::git::either::past::{Past, Relation, Unreached};
 use crate::git::nodes::tree_of;
 use crate::git::refs;
 use crate::git::repository::{Settings, Shallow, UserRepository};
@@ -30,17 +30,7 @@ pub(in crate::git) fn make(
 ) -> Result<CheckpointOutcome, CheckpointError> {
     let asked = Asked::of(request)?;
     let repository = commit::repository_of(workspace)?;
-    let Some(state) = &record.git else {
-        return Err(CheckpointError::Unsupported(
-            "the snapshot was taken without the repository, which could not be read then"
-                .to_owned(),
-        ));
-    };
-    if !state.common_dir.is_same(&repository.known_as()) || state.scope != *repository.scope() {
-        return Err(CheckpointError::Conflict(
-            "the snapshot is of another repository".to_owned(),
-        ));
-    }
+    let state = commit::state_in(record, &repository)?;
     let signature = signature_of(request, &repository.settings(env)?)?;
     let saving = Saving::of(op, workspace, &repository, store, (record, state), env)?;
     let past = Past::new(op, Some(&repository), store)?;

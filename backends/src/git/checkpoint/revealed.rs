@@ -9,13 +9,13 @@ use std::rc::Rc;
 
 use stillframe_secrets::SecretRules;
 
-use super::past::{Past, Unreached};
 use super::scan::{Hit, Scanner};
 use crate::checkpoint::{
     AllowedSecret, CheckpointError, RevealedSecrets, SecretFinding, SecretPlace, SecretSearch,
 };
 use crate::contents::ContentError;
 use crate::git::ObjectId;
+use crate::git::either::past::{Past, Unreached};
 use crate::git::history::Commit;
 use crate::git::repository::UserRepository;
 use crate::git::store::{Reader, Store};

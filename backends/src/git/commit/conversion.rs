@@ -4,13 +4,16 @@
 use std::borrow::Cow;
 
 use super::attribute_values::AttributeValues;
+use crate::git::ObjectId;
 use crate::git::attribute_line::Value;
 use crate::git::repository::Settings;
 
 /// What the attributes of a path and the configuration ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Conversion {
+pub(in crate::git) struct Conversion {
     pub(super) lines: LineEnds,
+    /// Whether lines end in CRLF in the work tree.
+    writes_crlf: bool,
     /// `$Id: …$` becomes `$Id$`.
     is_ident: bool,
     /// The filter, or the encoding, that it takes a program or a table for.
@@ -44,6 +47,7 @@ impl Conversion {
         };
         Self {
             lines: LineEnds::of(attributes, settings),
+            writes_crlf: writes_crlf(attributes, settings),
             is_ident: attributes.get(b"ident") == Some(&Value::True),
             unsupported: by_filter.or(by_encoding),
         }
@@ -52,6 +56,23 @@ impl Conversion {
     /// Whether every file stays as it is.
     pub(super) fn is_nothing(&self) -> bool {
         self.lines == LineEnds::AsIs && !self.is_ident && self.unsupported.is_none()
+    }
+
+    /// Whether every file is written as it is stored.
+    pub(super) fn writes_as_stored(&self) -> bool {
+        !self.writes_crlf && !self.is_ident
+    }
+
+    /// What git writes into the work tree for the blob `id`, which has these bytes.
+    pub(in crate::git) fn to_worktree(&self, bytes: &[u8], id: ObjectId) -> Vec<u8> {
+        let mut converted = match self.is_ident {
+            true => with_ids(bytes, &id.to_string()),
+            false => bytes.to_vec(),
+        };
+        if self.writes_crlf && may_get_crlf(&converted, self.lines) {
+            converted = with_crlf(&converted);
+        }
+        converted
     }
 
     /// What git stores for `bytes`. `has_crlf` says whether what git has for the path now is a text
@@ -105,6 +126,89 @@ impl LineEnds {
             }
         }
     }
+}
+
+/// Whether lines end in CRLF in the work tree (`output_eol` in git's convert.c).
+fn writes_crlf(attributes: &AttributeValues, settings: &Settings) -> bool {
+    let is = |name: &[u8], wanted: &[u8]| matches!(attributes.get(name), Some(Value::Text(text)) if text == wanted);
+    let autocrlf = settings.get("core", "autocrlf");
+    let is_input = autocrlf.is_some_and(|v| v.eq_ignore_ascii_case(b"input"));
+    let is_on = !is_input && settings.is_on("core", "autocrlf") == Some(true);
+    // `text`, or else its older name.
+    let text = match attributes.get(b"text") {
+        None | Some(Value::Unset) => &b"crlf"[..],
+        Some(_) => b"text",
+    };
+    match attributes.get(text) {
+        Some(Value::False) => return false,
+        Some(Value::Text(value)) if value == b"input" => return false,
+        _ => {}
+    }
+    if is(b"eol", b"lf") {
+        return false;
+    }
+    if is(b"eol", b"crlf") {
+        return true;
+    }
+    let is_text = matches!(attributes.get(text), Some(Value::True)) || is(text, b"auto");
+    let has_eol = settings.get("core", "eol");
+    let eol_is_crlf = has_eol.is_some_and(|v| v.eq_ignore_ascii_case(b"crlf"));
+    is_on || (is_text && eol_is_crlf && !is_input)
+}
+
+/// Whether git gives the bytes of a text that it has stored CRLF. Where it guesses, one that has
+/// some CR already is left alone, and so is what is no text.
+fn may_get_crlf(bytes: &[u8], lines: LineEnds) -> bool {
+    lines != LineEnds::Auto || (!bytes.contains(&b'\r') && is_text(bytes))
+}
+
+/// The bytes with CRLF for each LF that has none.
+fn with_crlf(bytes: &[u8]) -> Vec<u8> {
+    let mut converted = Vec::with_capacity(bytes.len() + bytes.len() / 16);
+    let mut before = 0;
+    for byte in bytes {
+        if *byte == b'\n' && before != b'\r' {
+            converted.push(b'\r');
+        }
+        converted.push(*byte);
+        before = *byte;
+    }
+    converted
+}
+
+/// The bytes with `$Id: <id> $` in place of `$Id$` and `$Id: …$`. One with blanks within is another
+/// system's, and stays.
+fn with_ids(bytes: &[u8], id: &str) -> Vec<u8> {
+    let mut converted = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(dollar) = rest.iter().position(|b| *b == b'$') {
+        let (before, after) = rest.split_at(dollar + 1);
+        converted.extend_from_slice(before);
+        rest = after;
+        let Some(after) = rest.strip_prefix(b"Id") else {
+            continue;
+        };
+        let after = match after.first() {
+            Some(b'$') => &after[1..],
+            Some(b':') => {
+                let Some(end) = after.iter().position(|b| *b == b'$') else {
+                    break;
+                };
+                let within = &after[1..end];
+                let blank = within.iter().skip(1).position(|b| *b == b' ');
+                let is_foreign = blank.is_some_and(|at| at + 2 < within.len());
+                if within.contains(&b'\n') || is_foreign {
+                    continue;
+                }
+                &after[end + 1..]
+            }
+            _ => continue,
+        };
+        converted.extend_from_slice(format!("Id: {id} $").as_bytes());
+        rest = after;
+    }
+    converted.extend_from_slice(rest);
+    converted
 }
 
 /// Whether these bytes are a text with CRLF, as git judges what it has stored for a path.

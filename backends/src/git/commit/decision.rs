@@ -5,8 +5,8 @@ use std::ffi::OsString;
 
 use super::attribute_values::{AttributeFinder, AttributeLines};
 use super::contents::{BlobSource, Contents};
-use super::edits::{LeftAsItWas, Purpose, Sources, Walk};
-use super::new_tree::NewTree;
+use super::edits::{Edits, LeftAsItWas, Purpose, Sources, Walk};
+use super::new_tree::tree_with;
 use super::objects::RepositoryTrees;
 use super::staged::Staged;
 use crate::commit::CommitError;
@@ -53,6 +53,13 @@ pub(super) struct Decided {
     pub(super) left: LeftAsItWas,
 }
 
+/// The edits to HEAD's tree, and what they are made of.
+pub(super) struct Changed {
+    pub(super) edits: Edits,
+    pub(super) blobs: BTreeMap<ObjectId, BlobSource>,
+    pub(super) left: LeftAsItWas,
+}
+
 impl Decision<'_> {
     /// The tree of the commit: `base`, that of HEAD, with what was captured.
     pub(super) fn tree(
@@ -61,6 +68,25 @@ impl Decision<'_> {
         head: &Head,
         base: ObjectId,
     ) -> Result<Decided, CommitError> {
+        let Changed { edits, blobs, left } = self.changed(op, head)?;
+        let is_refused = self.purpose == Purpose::Branch && !blobs.is_empty();
+        if is_refused && self.repository.names_attributes()? {
+            return Err(CommitError::Unsupported(
+                "the repository's configuration names a file with attributes, which is not read"
+                    .to_owned(),
+            ));
+        }
+        let made = tree_with(op, &RepositoryTrees(self.repository), base, &edits)?;
+        Ok(Decided {
+            tree: made.id,
+            trees: made.trees,
+            blobs,
+            left,
+        })
+    }
+
+    /// What was captured otherwise than HEAD has it, as git would store it.
+    pub(super) fn changed(&self, op: &Operation, head: &Head) -> Result<Changed, CommitError> {
         let root = self.workspace.root()?;
         let packs = self.store.reader_set()?;
         let stored = self.store.reader(&packs);
@@ -110,23 +136,7 @@ impl Decision<'_> {
         let Walk {
             edits, blobs, left, ..
         } = walk;
-        let is_refused = self.purpose == Purpose::Branch && !blobs.is_empty();
-        if is_refused && self.repository.names_attributes()? {
-            return Err(CommitError::Unsupported(
-                "the repository's configuration names a file with attributes, which is not read"
-                    .to_owned(),
-            ));
-        }
-        let made = match edits.is_empty() {
-            true => NewTree::same(base),
-            false => NewTree::of(op, &RepositoryTrees(self.repository), base, &edits)?,
-        };
-        Ok(Decided {
-            tree: made.id,
-            trees: made.trees,
-            blobs,
-            left,
-        })
+        Ok(Changed { edits, blobs, left })
     }
 
     pub(super) fn contents<'d>(&'d self, op: &'d Operation) -> Contents<'d> {

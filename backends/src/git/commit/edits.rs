@@ -22,7 +22,7 @@ use crate::tree::EntryKind;
 use crate::worktree::root::Root;
 
 /// What becomes of a path, from the top of the work tree; `None`: it goes, whatever was there.
-pub(super) type Edits = BTreeMap<RelPath, Option<(ItemKind, ObjectId)>>;
+pub(in crate::git) type Edits = BTreeMap<RelPath, Option<(ItemKind, ObjectId)>>;
 
 /// What the decision rests on.
 pub(super) struct Sources<'a> {

@@ -57,7 +57,7 @@ pub(super) fn message_of(request: &CommitRequest) -> Result<String, CommitError>
 }
 
 /// The lines of the block of trailers that ends a message; none if there is no such block.
-pub(super) fn trailers(message: &str) -> Vec<&str> {
+pub(in crate::git) fn trailers(message: &str) -> Vec<&str> {
     trailer_block(message).map_or_else(Vec::new, |block| {
         block.lines().filter(|line| !line.is_empty()).collect()
     })

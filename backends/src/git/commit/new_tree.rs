@@ -17,10 +17,10 @@ type Names = BTreeMap<Vec<u8>, Option<(ItemKind, ObjectId)>>;
 
 /// A tree, and those that it is made of, as far as they are new.
 #[derive(Debug)]
-pub(super) struct NewTree {
-    pub(super) id: ObjectId,
+pub(in crate::git) struct NewTree {
+    pub(in crate::git) id: ObjectId,
     /// The bytes of each.
-    pub(super) trees: BTreeMap<ObjectId, Vec<u8>>,
+    pub(in crate::git) trees: BTreeMap<ObjectId, Vec<u8>>,
 }
 
 impl NewTree {
@@ -102,5 +102,18 @@ impl NewTree {
             }
         }
         Ok(made)
+    }
+}
+
+/// The tree `base` with `edits`, as [`NewTree::of`] makes it.
+pub(in crate::git) fn tree_with(
+    op: &Operation,
+    trees: &dyn Trees,
+    base: ObjectId,
+    edits: &Edits,
+) -> Result<NewTree, CommitError> {
+    match edits.is_empty() {
+        true => Ok(NewTree::same(base)),
+        false => NewTree::of(op, trees, base, edits),
     }
 }

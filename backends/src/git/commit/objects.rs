@@ -1,5 +1,7 @@
 //! The commits and trees of the user's repository.
 
+use jiff::Timestamp;
+
 use crate::commit::{CommitError, Signature};
 use crate::git::repository::{RepositoryError, UserRepository};
 use crate::git::tree_object::{self, TreeItem, Trees};
@@ -33,7 +35,7 @@ impl Trees for RepositoryTrees<'_> {
 }
 
 /// Trees are read by what reads those of the store, too.
-fn as_store_error(error: RepositoryError) -> StoreError {
+pub(in crate::git) fn as_store_error(error: RepositoryError) -> StoreError {
     match SnapshotError::from(error) {
         SnapshotError::Store(error) => error,
         SnapshotError::Interrupted(why) => StoreError::Interrupted(why),
@@ -111,6 +113,17 @@ impl CommitObject {
             message: String::from_utf8_lossy(message).into_owned(),
         })
     }
+}
+
+/// Who made a commit of the repository, and when.
+pub(in crate::git) fn made_by(
+    op: &Operation,
+    repository: &UserRepository,
+    id: ObjectId,
+) -> Result<(Signature, Timestamp), CommitError> {
+    let commit = CommitObject::known(op, repository, id)?;
+    let at = Timestamp::from_second(commit.committed_at).unwrap_or(Timestamp::UNIX_EPOCH);
+    Ok((commit.author, at))
 }
 
 /// `Name <address> seconds zone`; what is missing is empty, or the beginning of time.

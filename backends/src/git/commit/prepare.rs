@@ -4,9 +4,9 @@ use super::decision::{Decided, Decision, Environment};
 use super::edits::Purpose;
 use super::message::{message_of, signature_of};
 use super::objects::CommitObject;
-use super::repository_of;
 use super::sound::Sound;
 use super::staged::Staged;
+use super::{repository_of, state_in};
 use crate::commit::{CommitError, CommitIntent, CommitRequest};
 use crate::git::repository::Head;
 use crate::git::repository::UserRepository;
@@ -80,17 +80,7 @@ pub(in crate::git) fn prepare(
 
 /// What HEAD names, if a commit can be made there and the snapshot saw it so.
 fn head_of(repository: &UserRepository, record: &Record) -> Result<Head, CommitError> {
-    let Some(seen) = &record.git else {
-        return Err(CommitError::Unsupported(
-            "the snapshot was taken without the repository, which could not be read then"
-                .to_owned(),
-        ));
-    };
-    if !seen.common_dir.is_same(&repository.known_as()) || seen.scope != *repository.scope() {
-        return Err(CommitError::Conflict(
-            "the snapshot is of another repository".to_owned(),
-        ));
-    }
+    let seen = state_in(record, repository)?;
     if let Some(operation) = repository.operation()?.in_progress {
         return Err(CommitError::Conflict(format!(
             "a {operation} is in progress: finish or abort it first"

@@ -11,17 +11,17 @@ use crate::store_error::StoreError;
 
 /// A path, from the top of the tree, that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TreeChange {
-    pub(super) path: RelPath,
-    pub(super) old: Option<Side>,
-    pub(super) new: Option<Side>,
+pub(in crate::git) struct TreeChange {
+    pub(in crate::git) path: RelPath,
+    pub(in crate::git) old: Option<Side>,
+    pub(in crate::git) new: Option<Side>,
 }
 
 /// What a tree, or an index, has at a path: the mode is git's, and never that of a directory.
-pub(super) type Side = (u32, ObjectId);
+pub(in crate::git) type Side = (u32, ObjectId);
 
 /// What an item of a tree is to an index; `None` for a directory.
-pub(super) fn side_of(item: &TreeItem) -> Option<Side> {
+pub(in crate::git) fn side_of(item: &TreeItem) -> Option<Side> {
     match item.kind {
         ItemKind::Directory => None,
         ItemKind::Entry(kind) => Some((kind.git_mode(), item.id)),
@@ -30,7 +30,7 @@ pub(super) fn side_of(item: &TreeItem) -> Option<Side> {
 }
 
 /// Every path at which the trees differ, sorted, each once. `None` is a tree without names.
-pub(super) fn between(
+pub(in crate::git) fn between(
     op: &Operation,
     trees: &dyn Trees,
     old: Option<ObjectId>,

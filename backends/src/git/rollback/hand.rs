@@ -266,7 +266,7 @@ impl Hand<'_> {
             to,
             committer: COMMITTER,
             at: self.plan.at,
-            message: "stillframe: roll back",
+            message: self.plan.told(),
         };
         reflog::add(op, directory.as_fd(), name, &line, Missing::LeftOut);
     }

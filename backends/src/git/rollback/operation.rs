@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FoundRepository, Request, operation_name};
+use super::{FoundRepository, Request, Way, operation_name};
 use crate::error::ErrorKind;
 use crate::git::ObjectId;
 use crate::git::repository::OperationFiles;
@@ -167,7 +167,11 @@ pub(super) fn decide(
     let disturbed = left.differing(now);
     let states = [&before.in_progress, &after.in_progress, &found.in_progress];
     let operation = states.into_iter().flatten().next();
-    match (disturbed.first(), request.keeps_edits, operation) {
+    match (
+        disturbed.first(),
+        request.way == Way::BackBesideEdits,
+        operation,
+    ) {
         (Some(path), false, _) => {
             let begun = strange.filter(|_| found.in_progress != after.in_progress);
             return Err(match begun {

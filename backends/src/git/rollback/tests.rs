@@ -203,7 +203,8 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
                 before: before.git.as_ref().unwrap(),
                 after: guard.git.as_ref(),
                 run_id: "run_7",
-                keeps_edits: false,
+                way: super::Way::Back,
+                reached: Vec::new(),
                 index_bytes: &|blob| stage.backend.kept(&Operation::unbounded(), lock, blob),
                 now: Timestamp::UNIX_EPOCH,
                 lock_timeout,
@@ -719,7 +720,8 @@ fn prepared(
             before: &record(before),
             after: Some(&record(after)),
             run_id: "run_7",
-            keeps_edits: false,
+            way: super::Way::Back,
+            reached: Vec::new(),
             index_bytes: &|blob| {
                 stage
                     .backend

@@ -104,6 +104,7 @@ impl RunTask {
         let mut closing = Closing {
             backend: Some(before.backend),
             before: Some(before.clone()),
+            resumed: self.on_branch.clone(),
             ..Closing::default()
         };
         let Ok(backend) = place.backend else {

@@ -78,6 +78,7 @@ impl RunTask {
                 diff: closing.diff,
                 rollback,
                 error: closing.error,
+                resumed: closing.resumed.map(|resumed| *resumed),
                 saved: closing.saved,
             },
             phases,

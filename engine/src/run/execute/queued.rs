@@ -397,6 +397,7 @@ async fn claimable(
             claim,
         }),
         tended: None,
+        on_branch: None,
         is_refused: false,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),

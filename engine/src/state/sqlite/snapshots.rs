@@ -200,6 +200,7 @@ pub(super) fn read_operation(row: &Row<'_>) -> Result<OperationRow, StateError> 
         "run" => Some(OperationKind::Run),
         "restore" => Some(OperationKind::Restore),
         "undo" => Some(OperationKind::Undo),
+        "resume" => Some(OperationKind::Resume),
         _ => None,
     };
     Ok(OperationRow {

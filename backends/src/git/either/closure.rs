@@ -3,31 +3,30 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::checkpoint::CheckpointError;
+use crate::git::ObjectId;
+use crate::git::either::Either;
 use crate::git::repository::UserRepository;
 use crate::git::store::Store;
-use crate::git::tree_object::{self, ItemKind, TreeItem, Trees as _};
-use crate::git::{ObjectId, ObjectKind};
+use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::operation::Operation;
-use crate::store_error::StoreError;
-
-/// A directory of several million names.
-const MAX_TREE_BYTES: u64 = 256 << 20;
 
 /// The ids that some trees name, themselves included.
-pub(super) struct Closure<'a> {
+pub(in crate::git) struct Closure<'a> {
     op: &'a Operation,
-    repository: &'a UserRepository,
-    store: &'a Store,
+    either: Either<'a>,
     seen: HashSet<ObjectId>,
-    pub(super) ids: HashSet<ObjectId>,
+    pub(in crate::git) ids: HashSet<ObjectId>,
 }
 
 impl<'a> Closure<'a> {
-    pub(super) fn new(op: &'a Operation, repository: &'a UserRepository, store: &'a Store) -> Self {
+    pub(in crate::git) fn new(
+        op: &'a Operation,
+        repository: &'a UserRepository,
+        store: &'a Store,
+    ) -> Self {
         Self {
             op,
-            repository,
-            store,
+            either: Either { store, repository },
             seen: HashSet::new(),
             ids: HashSet::new(),
         }
@@ -35,7 +34,7 @@ impl<'a> Closure<'a> {
 
     /// Adds what `tree` names that none of `known` has in the same place. A tree that is nowhere is
     /// added, and nothing below it.
-    pub(super) fn add(
+    pub(in crate::git) fn add(
         &mut self,
         tree: ObjectId,
         known: &[ObjectId],
@@ -50,12 +49,12 @@ impl<'a> Closure<'a> {
             if tree != tree_object::empty_tree_id() {
                 self.ids.insert(tree);
             }
-            let Some(items) = self.tree(&tree)? else {
+            let Some(items) = self.either.tree_if_any(self.op, &tree)? else {
                 continue;
             };
             let mut beside: HashMap<Vec<u8>, Vec<TreeItem>> = HashMap::new();
             for id in &known {
-                for item in self.tree(id)?.unwrap_or_default() {
+                for item in self.either.tree_if_any(self.op, id)?.unwrap_or_default() {
                     beside.entry(item.name.clone()).or_default().push(item);
                 }
             }
@@ -72,19 +71,5 @@ impl<'a> Closure<'a> {
             }
         }
         Ok(())
-    }
-
-    fn tree(&self, id: &ObjectId) -> Result<Option<Vec<TreeItem>>, CheckpointError> {
-        if *id == tree_object::empty_tree_id() {
-            return Ok(Some(Vec::new()));
-        }
-        if self.store.contains(id)? {
-            return Ok(Some(self.store.tree(self.op, id)?));
-        }
-        match self.repository.read_object(self.op, *id, MAX_TREE_BYTES)? {
-            Some((ObjectKind::Tree, bytes)) => Ok(Some(tree_object::parse(id, &bytes)?)),
-            Some(_) => Err(StoreError::corrupt(id.to_string(), "it is no tree").into()),
-            None => Ok(None),
-        }
     }
 }

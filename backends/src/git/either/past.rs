@@ -16,8 +16,8 @@ use crate::operation::Operation;
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
 
 /// Commits, wherever they are.
-pub(super) struct Past<'a> {
-    pub(super) op: &'a Operation,
+pub(in crate::git) struct Past<'a> {
+    pub(in crate::git) op: &'a Operation,
     repository: Option<&'a UserRepository>,
     store: &'a Store,
     /// Where the user's own history ends.
@@ -27,7 +27,7 @@ pub(super) struct Past<'a> {
 
 /// How two histories lie to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Relation {
+pub(in crate::git) enum Relation {
     /// The first contains the second, or is it.
     Contains,
     /// The second contains the first.
@@ -40,13 +40,13 @@ pub(super) enum Relation {
 
 /// What some commits reach, and others do not.
 #[derive(Debug, Default)]
-pub(super) struct Unreached {
+pub(in crate::git) struct Unreached {
     /// The newest first.
-    pub(super) commits: Vec<Rc<Commit>>,
+    pub(in crate::git) commits: Vec<Rc<Commit>>,
     /// Those of the others that are parents of one of them.
-    pub(super) edge: BTreeSet<ObjectId>,
+    pub(in crate::git) edge: BTreeSet<ObjectId>,
     /// Those of them whose parents a shallow clone does not have.
-    pub(super) ends: BTreeSet<ObjectId>,
+    pub(in crate::git) ends: BTreeSet<ObjectId>,
 }
 
 const ONE: u8 = 1;
@@ -54,7 +54,7 @@ const OTHER: u8 = 2;
 const BOTH: u8 = ONE | OTHER;
 
 impl<'a> Past<'a> {
-    pub(super) fn new(
+    pub(in crate::git) fn new(
         op: &'a Operation,
         repository: Option<&'a UserRepository>,
         store: &'a Store,
@@ -72,7 +72,10 @@ impl<'a> Past<'a> {
     }
 
     /// The commit `id`; `None` if it is nowhere.
-    pub(super) fn commit(&self, id: ObjectId) -> Result<Option<Rc<Commit>>, CheckpointError> {
+    pub(in crate::git) fn commit(
+        &self,
+        id: ObjectId,
+    ) -> Result<Option<Rc<Commit>>, CheckpointError> {
         if let Some(known) = self.known.borrow().get(&id) {
             return Ok(known.clone());
         }
@@ -100,7 +103,7 @@ impl<'a> Past<'a> {
 
     /// How `one` and `other` lie to each other. It is looked at until that is known, and not longer:
     /// one that goes on from the other costs what it has more.
-    pub(super) fn relation(
+    pub(in crate::git) fn relation(
         &self,
         one: ObjectId,
         other: ObjectId,
@@ -139,7 +142,7 @@ impl<'a> Past<'a> {
 
     /// The commits that `tips` reach and `others` do not. Of the latter, one that is nowhere reaches
     /// nothing. Commits that are `held` are left out, with all that they reach.
-    pub(super) fn unreached(
+    pub(in crate::git) fn unreached(
         &self,
         tips: &[ObjectId],
         others: &[ObjectId],

@@ -1,0 +1,304 @@
+//! Bringing a workspace to a branch: deciding what comes to files and index, and giving the
+//! repository the objects for it. A restore then carries it out, with its guard and its journal.
+
+mod decision;
+mod give;
+mod history;
+mod index;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::decision::{Change, Coming, FileMove, Seen};
+use self::give::give;
+use self::index::Entries;
+use self::state::Target;
+use crate::branches::{BranchError, Switch, SwitchRequest};
+use crate::coverage::Omission;
+use crate::git::commit::{self, Environment, LocalEdits, TreeChange};
+use crate::git::either::Either;
+use crate::git::nodes::tree_of;
+use crate::git::repository::UserRepository;
+use crate::git::rollback::moves::described;
+use crate::git::store::Store;
+use crate::git::tree_lookup::TreeLookup;
+use crate::git::tree_object::ItemKind;
+use crate::git::{ObjectId, index as indexes, worktrees};
+use crate::operation::Operation;
+use crate::path::RelPath;
+use crate::record::{GitState, Record};
+use crate::workspace::LockedWorkspace;
+
+pub(super) use self::history::{commit_named, have_one_base, newest_trailer};
+
+/// So many paths are named in an error.
+const MAX_NAMED: usize = 10;
+
+/// See [`Branches::prepare_switch`](crate::Branches::prepare_switch). `record` is that of what was
+/// captured.
+pub(super) fn prepare(
+    op: &Operation,
+    workspace: &LockedWorkspace,
+    store: &Store,
+    record: &Record,
+    request: &SwitchRequest,
+    env: &Environment<'_>,
+) -> Result<Switch, BranchError> {
+    let to = request.to.as_deref().map(str::parse::<ObjectId>);
+    let to = to.transpose().map_err(BranchError::InvalidOptions)?;
+    let repository = commit::repository_of(workspace)?;
+    let state = commit::state_in(record, &repository)?;
+    refuse_where_somebody_is_at_work(op, &repository, state, request, to)?;
+    let either = Either {
+        store,
+        repository: &repository,
+    };
+    let root_of = |id: Option<ObjectId>| id.map(|id| history::tree_of(op, either, id)).transpose();
+    let (head_tree, target_tree) = (root_of(state.head.commit())?, root_of(to)?);
+    let saved = request.saved.as_deref().map(str::parse::<ObjectId>);
+    let saved = root_of(saved.transpose().map_err(BranchError::InvalidOptions)?)?;
+    let changes = incomplete(to, || {
+        let of_head = commit::between(op, &either, head_tree, target_tree)?;
+        let of_saved = match saved {
+            Some(_) => Some(commit::between(op, &either, saved, target_tree)?),
+            None => None,
+        };
+        Ok(all_changes(of_head, of_saved))
+    })?;
+    let entries = Entries::of_snapshot(op, &repository, store, state)?;
+    let decided = decide(
+        op,
+        workspace,
+        (store, &repository),
+        record,
+        &changes,
+        &entries,
+        env,
+    )?;
+    if let Some(to) = to {
+        give(op, store, &repository, to)?;
+    }
+    let submodules = decided.iter().filter(|coming| coming.is_submodule());
+    let submodules = submodules
+        .map(|coming| coming.change.path.clone())
+        .collect();
+    let target = Target {
+        op,
+        store,
+        // What was given is there for one that is opened now.
+        repository: &*commit::repository_of(workspace)?,
+        record,
+        state,
+        request,
+        to,
+        tree: target_tree,
+        env,
+    };
+    let made = target.state(&decided, &entries)?;
+    Ok(Switch {
+        is_there: made.is_there,
+        to: made.snapshot,
+        paths: made.paths,
+        submodules,
+    })
+}
+
+/// The differences of the branch to HEAD, and to what was saved from here, by their paths.
+fn all_changes(of_head: Vec<TreeChange>, of_saved: Option<Vec<TreeChange>>) -> Vec<Change> {
+    let is_saved = of_saved.is_some();
+    let mut changes: BTreeMap<RelPath, Change> = BTreeMap::new();
+    for TreeChange { path, old, new } in of_head {
+        let change = Change {
+            path: path.clone(),
+            old,
+            // Unless it is said otherwise below.
+            saved: is_saved.then_some(new),
+            new,
+        };
+        changes.insert(path, change);
+    }
+    for TreeChange { path, old, new } in of_saved.into_iter().flatten() {
+        let change = changes.entry(path.clone()).or_insert(Change {
+            path,
+            old: new,
+            saved: None,
+            new,
+        });
+        change.saved = Some(old);
+    }
+    changes.into_values().collect()
+}
+
+/// Refuses to move a repository in which an operation of git's is in progress, or to a branch that
+/// is another work tree's.
+fn refuse_where_somebody_is_at_work(
+    op: &Operation,
+    repository: &UserRepository,
+    state: &GitState,
+    request: &SwitchRequest,
+    to: Option<ObjectId>,
+) -> Result<(), BranchError> {
+    let branch = &request.branch;
+    if !branch.starts_with("refs/heads/") || !crate::git::repository::is_ref_name(branch) {
+        return Err(BranchError::InvalidOptions(format!(
+            "{branch:?} is no branch"
+        )));
+    }
+    let head = repository.head().map_err(commit_error)?;
+    if head != state.head {
+        return Err(BranchError::InTheWay(format!(
+            "HEAD is at {}, and was at {} a moment ago",
+            described(&head),
+            described(&state.head)
+        )));
+    }
+    let from = request.from.as_deref().map(str::parse::<ObjectId>);
+    let from = from.transpose().map_err(BranchError::InvalidOptions)?;
+    let tips = state.tips();
+    if tips.get(&**branch) != Some(&from) {
+        let found = tips.get(&**branch).copied().flatten();
+        let shown =
+            |commit: Option<ObjectId>| commit.map_or("nowhere".to_owned(), |c| c.to_string());
+        return Err(BranchError::InTheWay(format!(
+            "{branch} is at {}, and was at {} a moment ago",
+            shown(found),
+            shown(from)
+        )));
+    }
+    let is_there = head.branch() == Some(branch) && head.commit() == to;
+    if let Some(operation) = state.in_progress.as_ref().filter(|_| !is_there) {
+        return Err(BranchError::InTheWay(format!(
+            "a {operation} is in progress: finish or abort it first"
+        )));
+    }
+    let taken = worktrees::taken_elsewhere(op, repository.common_dir(), repository.git_dir());
+    if let Some(place) = taken.get(branch) {
+        return Err(BranchError::InTheWay(format!(
+            "{branch} is checked out in {}",
+            crate::error::printable(place)
+        )));
+    }
+    Ok(())
+}
+
+/// What comes to each path that the branch has otherwise than HEAD.
+fn decide(
+    op: &Operation,
+    workspace: &LockedWorkspace,
+    (store, repository): (&Store, &UserRepository),
+    record: &Record,
+    changes: &[Change],
+    entries: &Entries,
+    env: &Environment<'_>,
+) -> Result<Vec<Coming>, BranchError> {
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let scope = repository.scope();
+    let is_outside = |change: &&Change| indexes::within(&change.path, scope).is_none();
+    if let Some(outside) = changes.iter().find(is_outside) {
+        return Err(BranchError::Unsupported(format!(
+            "the branch has another {} than HEAD, which is not in this workspace: the workspace has to be \
+             the whole work tree",
+            outside.path
+        )));
+    }
+    if let Some(form) = entries.unwritable_form {
+        return Err(BranchError::Unsupported(format!(
+            "the index of {} is {form}, which is not written",
+            crate::error::printable(repository.work_tree())
+        )));
+    }
+    let state = record.git.as_ref().expect("it was looked at");
+    let local = LocalEdits::of(op, workspace, repository, store, (record, state), env)?;
+    let root = workspace.root().map_err(commit_error_of_path)?;
+    let packs = store.reader_set()?;
+    let stored = store.reader(&packs);
+    let captured = TreeLookup::new(&stored, tree_of(record)?);
+    let below = |path: &RelPath| indexes::within(path, scope).expect("they are in the workspace");
+    let omissions = record.snapshot.omissions();
+    let nested = &record.snapshot.nested_repositories;
+    let as_captured = |path: &RelPath| {
+        let item = captured.at(op, &below(path))?;
+        Ok(item.and_then(|item| match item.kind {
+            ItemKind::Entry(_) => commit::side_of(&item),
+            ItemKind::Directory | ItemKind::Submodule => None,
+        }))
+    };
+    let decided = decision::decide(&Seen {
+        is_on_saved: decision::is_on_saved(changes, &local),
+        changes,
+        local: &local,
+        entries,
+        as_captured: &as_captured,
+        // What a rule or a limit left out of the capture, and repositories of their own.
+        has_more_below: &|path| {
+            let path = below(path);
+            let is_near = |o: &Omission| o.path.starts_with(&path) || path.starts_with(&o.path);
+            omissions.iter().any(is_near)
+                || nested
+                    .iter()
+                    .any(|n| n.path.starts_with(&path) || path.starts_with(&n.path))
+        },
+        is_on_disk: &|path| match root.lstat(&below(path)) {
+            Ok(stat) => Some(stat.file_type().is_dir()),
+            Err(_) => None,
+        },
+        scope,
+    })?;
+    let in_the_way: BTreeSet<String> = decided
+        .iter()
+        .filter_map(|coming| match &coming.file {
+            FileMove::InTheWay(why) => Some(format!("{} {why}", coming.change.path)),
+            _ => None,
+        })
+        .collect();
+    if in_the_way.is_empty() {
+        return Ok(decided);
+    }
+    let more = match in_the_way.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let named: Vec<String> = in_the_way.into_iter().take(MAX_NAMED).collect();
+    Err(BranchError::InTheWay(format!(
+        "the branch has other content where somebody changed something here: {}{more}",
+        named.join(", ")
+    )))
+}
+
+/// What is missing below the target is the target's.
+fn incomplete<T>(
+    to: Option<ObjectId>,
+    read: impl FnOnce() -> Result<T, crate::store_error::StoreError>,
+) -> Result<T, BranchError> {
+    read().map_err(|error| match (error, to) {
+        (crate::store_error::StoreError::Corrupt { what, .. }, Some(to)) => {
+            BranchError::Incomplete {
+                object: what,
+                commit: to.to_string(),
+            }
+        }
+        (error, _) => error.into(),
+    })
+}
+
+fn commit_error(error: crate::git::repository::RepositoryError) -> BranchError {
+    crate::commit::CommitError::from(error).into()
+}
+
+fn commit_error_of_path(error: crate::error::PathError) -> BranchError {
+    crate::commit::CommitError::from(error).into()
+}
+
+impl From<crate::store_error::StoreError> for BranchError {
+    fn from(error: crate::store_error::StoreError) -> Self {
+        Self::Failed {
+            context: "the store could not be read or written".to_owned(),
+            kind: error.kind(),
+            source: Box::new(error),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The state that a workspace is to have, as a snapshot in the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::decision::{Change, Coming, FileMove};
+use super::index::Entries;
+use crate::borrow_mode::BorrowMode;
+use crate::branches::{BranchError, SwitchRequest};
+use crate::commit::CommitError;
+use crate::git::commit::{self, Environment, Smudging};
+use crate::git::either::Either;
+use crate::git::index::within;
+use crate::git::nodes::tree_of;
+use crate::git::repository::{Head, UserRepository};
+use crate::git::store::{Parts, Store};
+use crate::git::tree_object::{self, ItemKind};
+use crate::git::{ObjectId, ObjectKind};
+use crate::operation::Operation;
+use crate::path::RelPath;
+use crate::record::{GitState, Record};
+use crate::search::Search;
+use crate::snapshot::{Label, Snapshot};
+use crate::store_error::StoreError;
+use crate::tree::{EntryKind, Modes};
+
+/// What the state is made of.
+pub(super) struct Target<'a> {
+    pub(super) op: &'a Operation,
+    pub(super) store: &'a Store,
+    pub(super) repository: &'a UserRepository,
+    /// What was captured.
+    pub(super) record: &'a Record,
+    pub(super) state: &'a GitState,
+    pub(super) request: &'a SwitchRequest,
+    pub(super) to: Option<ObjectId>,
+    /// The tree of that.
+    pub(super) tree: Option<ObjectId>,
+    pub(super) env: &'a Environment<'a>,
+}
+
+/// The state in the store.
+pub(super) struct MadeState {
+    pub(super) snapshot: Snapshot,
+    /// The paths whose files differ from what was captured, below the workspace.
+    pub(super) paths: Vec<RelPath>,
+    /// Whether it is what was captured, which then is the snapshot.
+    pub(super) is_there: bool,
+}
+
+impl Target<'_> {
+    pub(super) fn state(
+        &self,
+        decided: &[Coming],
+        entries: &Entries,
+    ) -> Result<MadeState, BranchError> {
+        let pack = self.store.writer(self.op)?;
+        let edits = self.edits(decided, &pack)?;
+        let captured = tree_of(self.record)?;
+        let packs = self.store.reader_set()?;
+        let stored = self.store.reader(&packs);
+        let made = commit::tree_with(self.op, &stored, captured, &edits)?;
+        for (id, bytes) in &made.trees {
+            if !self.store.contains(id)? {
+                let added = pack.add(ObjectKind::Tree, *id, bytes);
+                added.map_err(StoreError::from)?;
+            }
+        }
+        let index = match decided.is_empty() {
+            true => self.state.index,
+            false => self.index(decided, entries, &pack)?,
+        };
+        let head = match self.to {
+            Some(commit) => Head::Branch {
+                branch: self.request.branch.clone(),
+                commit,
+            },
+            None => Head::Unborn {
+                branch: self.request.branch.clone(),
+            },
+        };
+        let is_as_captured = made.id == captured && index == self.state.index;
+        let is_at = self.state.tips().get(&*self.request.branch) == Some(&self.to);
+        if is_as_captured && self.state.head == head && is_at {
+            return Ok(MadeState {
+                snapshot: self.record.snapshot.clone(),
+                paths: Vec::new(),
+                is_there: true,
+            });
+        }
+        let record = self.record(decided, made.id, index, &head);
+        let parts = Parts {
+            worktree: made.id,
+            record: &record,
+            index,
+            staged: Vec::new(),
+            named: None,
+        };
+        let snapshot = self
+            .store
+            .publish(self.op, &self.request.owner, parts, pack)?;
+        Ok(MadeState {
+            snapshot,
+            paths: edits.into_keys().collect(),
+            is_there: false,
+        })
+    }
+
+    /// What becomes of the tree that was captured; the blobs that the store lacks for it are added to
+    /// the pack, or come from the repository.
+    fn edits(
+        &self,
+        decided: &[Coming],
+        pack: &crate::git::pack::PackWriter,
+    ) -> Result<commit::Edits, BranchError> {
+        let either = Either {
+            store: self.store,
+            repository: self.repository,
+        };
+        let incomplete = |id: ObjectId| BranchError::Incomplete {
+            object: id.to_string(),
+            commit: self.to.map(|to| to.to_string()).unwrap_or_default(),
+        };
+        let is_file = |mode| {
+            let kind = EntryKind::from_git_mode(mode);
+            matches!(kind, Some(EntryKind::File | EntryKind::Executable))
+        };
+        let (files, links): (Vec<_>, Vec<_>) = decided
+            .iter()
+            .filter(|coming| coming.file == FileMove::Written)
+            .filter_map(|coming| Some((&coming.change.path, coming.change.new?)))
+            .partition(|(_, (mode, _))| is_file(*mode));
+        let mut as_is: Vec<ObjectId> = links.iter().map(|(_, (_, id))| *id).collect();
+        let mut smudged = BTreeMap::new();
+        let conversions = match self.tree.filter(|_| !files.is_empty()) {
+            Some(tree) => {
+                let paths: Vec<&RelPath> = files.iter().map(|(path, _)| *path).collect();
+                Smudging::new(self.op, self.repository, &either, tree, self.env)?
+                    .conversions(&paths)?
+            }
+            None => Vec::new(),
+        };
+        for ((path, (_, id)), conversion) in files.iter().zip(conversions) {
+            let Some(conversion) = conversion else {
+                as_is.push(*id);
+                continue;
+            };
+            let object = either.object(self.op, *id, u64::MAX)?;
+            let (_, bytes) = object.ok_or_else(|| incomplete(*id))?;
+            let bytes = conversion.to_worktree(&bytes, *id);
+            let own = ObjectId::of(ObjectKind::Blob, &bytes)
+                .map_err(|e| CommitError::Unsupported(format!("{path}: {e}")))?;
+            if !self.store.contains(&own)? {
+                let added = pack.add(ObjectKind::Blob, own, &bytes);
+                added.map_err(StoreError::from)?;
+            }
+            smudged.insert((*path).clone(), own);
+        }
+        let directories = self.repository.object_dirs().map_err(super::commit_error)?;
+        let borrowed = self
+            .store
+            .borrow(self.op, &directories, as_is, BorrowMode::default())?;
+        if let Some(id) = borrowed.missing.first() {
+            if self.store.purged()?.contains(&(*id).into()) {
+                return Err(BranchError::Unsupported(format!(
+                    "the content {id}, which the branch has, was purged from the store"
+                )));
+            }
+            return Err(incomplete(*id));
+        }
+        // What makes room for a file goes with its directory.
+        let comes: BTreeSet<&RelPath> = files.iter().chain(&links).map(|(path, _)| *path).collect();
+        let has_room = |path: &RelPath| {
+            let mut above = std::iter::successors(path.parent(), RelPath::parent);
+            !above.any(|above| comes.contains(&above))
+        };
+        let changed = decided.iter().filter_map(|coming| {
+            let Change { path, new, .. } = &coming.change;
+            let below = within(path, self.repository.scope())?;
+            match (coming.file, *new) {
+                (FileMove::Removed, _) => has_room(path).then_some((below, None)),
+                (FileMove::Written, Some((mode, id))) => {
+                    let kind = EntryKind::from_git_mode(mode)?;
+                    let id = smudged.get(path).copied().unwrap_or(id);
+                    Some((below, Some((ItemKind::Entry(kind), id))))
+                }
+                _ => None,
+            }
+        });
+        Ok(changed.collect())
+    }
+
+    /// The blob with the bytes of the index to come.
+    fn index(
+        &self,
+        decided: &[Coming],
+        entries: &Entries,
+        pack: &crate::git::pack::PackWriter,
+    ) -> Result<Option<ObjectId>, BranchError> {
+        let either = Either {
+            store: self.store,
+            repository: self.repository,
+        };
+        let whole = match entries.is_there {
+            true => Vec::new(),
+            false => commit::between(self.op, &either, None, self.tree)?,
+        };
+        let Some(bytes) = entries.with(decided, &whole) else {
+            return Ok(self.state.index);
+        };
+        let id = ObjectId::of(ObjectKind::Blob, &bytes)
+            .map_err(|e| StoreError::corrupt("the index to come", e.to_string()))?;
+        if !self.store.contains(&id)? {
+            let added = pack.add(ObjectKind::Blob, id, &bytes);
+            added.map_err(StoreError::from)?;
+        }
+        Ok(Some(id))
+    }
+
+    fn record(
+        &self,
+        decided: &[Coming],
+        tree: ObjectId,
+        index: Option<ObjectId>,
+        head: &Head,
+    ) -> Record {
+        let mut record = self.record.clone();
+        let scope = self.repository.scope();
+        let snapshot = &mut record.snapshot;
+        snapshot.id = self.request.id.clone();
+        snapshot.label = Label::new(LABEL);
+        snapshot.captured_at = self.request.at;
+        snapshot.tree = Some(tree.to_string());
+        let metadata = &mut snapshot.metadata;
+        metadata.head_ref = head.commit().map(|commit| commit.to_string());
+        metadata.branch = head
+            .branch()
+            .map(|full| full.strip_prefix("refs/heads/").unwrap_or(full).to_owned());
+        let of_branch = self.tree.unwrap_or_else(tree_object::empty_tree_id);
+        metadata.dirty = Some(!scope.is_root() || tree != of_branch);
+        let below = |coming: &Coming| within(&coming.change.path, scope);
+        let count = |wanted: &dyn Fn(&Coming) -> bool| {
+            decided.iter().filter(|coming| wanted(coming)).count() as u64
+        };
+        metadata.files +=
+            count(&|coming| coming.file == FileMove::Written && coming.captured.is_none());
+        metadata.files = metadata
+            .files
+            .saturating_sub(count(&|coming| coming.file == FileMove::Removed));
+        (
+            metadata.files_hashed,
+            metadata.bytes_read,
+            metadata.duration_ms,
+        ) = (0, 0, 0);
+        metadata.search = Search::default();
+        metadata.history = None;
+        metadata.warnings.clear();
+        let gone: BTreeSet<RelPath> = decided
+            .iter()
+            .filter(|coming| matches!(coming.file, FileMove::Removed | FileMove::Written))
+            .filter(|coming| !coming.keeps_kind())
+            .filter_map(below)
+            .collect();
+        forget_modes(&mut record.modes, &gone);
+        snapshot
+            .hard_links
+            .retain(|names| !names.iter().any(|name| gone.contains(name)));
+        let written: BTreeSet<RelPath> = decided
+            .iter()
+            .filter(|coming| coming.file == FileMove::Written)
+            .filter_map(below)
+            .collect();
+        record.empty_directories.retain(|directory| {
+            let mut within = written.range(directory.join(b"\x01")..);
+            !within
+                .next()
+                .is_some_and(|path| path.starts_with(directory))
+        });
+        let made = decided.iter().filter(|coming| coming.makes_directory());
+        record.empty_directories.extend(made.filter_map(below));
+        record.empty_directories.sort();
+        record.empty_directories.dedup();
+        let mut branches = self.state.branches.clone();
+        if let Some(own) = self.state.head.branch() {
+            branches.insert(own.to_owned(), self.state.head.commit());
+        }
+        branches.remove(&self.request.branch);
+        record.git = Some(GitState {
+            head: head.clone(),
+            branches,
+            refs: None,
+            ref_details: None,
+            history: None,
+            index,
+            safety_refs: BTreeMap::new(),
+            ..self.state.clone()
+        });
+        record
+    }
+}
+
+/// What such a state is called in a list of snapshots.
+const LABEL: &str = "branch";
+
+/// What is not there has no permission bits, and what is of another kind has the usual ones.
+fn forget_modes(modes: &mut Modes, gone: &BTreeSet<RelPath>) {
+    modes.exceptions.retain(|(path, _)| !gone.contains(path));
+}
