@@ -314,7 +314,7 @@ fn a_repository_by_its_path_gives_every_kind() {
     rows_of_the_repository(&scene, &scene.by_path());
     a_limit_of_the_repository(&scene, &scene.by_path());
     let none = scene.remote("/nowhere/401-rejected.git");
-    unlisted(none.list(), FailureKind::Unknown);
+    unlisted(none.list(), FailureKind::LocalGit);
 }
 
 #[test]

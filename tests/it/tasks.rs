@@ -374,13 +374,48 @@ fn a_secret_value_stays_here_until_the_user_says_that_it_is_none() {
 }
 
 #[test]
+fn a_path_without_a_repository_and_a_lock_that_stays_are_told_apart() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    ws.write("new", "x\n");
+    let nowhere = save(&ws, "/nowhere/401/remote.git".as_ref())
+        .exits(1)
+        .json();
+    assert_eq!(nowhere["failure"], "LocalGit");
+    let said = "fatal: '/nowhere/401/remote.git' does not appear to be a git repository";
+    assert!(
+        nowhere["error"].as_str().unwrap().ends_with(said),
+        "{nowhere}"
+    );
+    let lock = remote.join(format!("refs/heads/{BRANCH}.lock"));
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    fs::write(&lock, "").unwrap();
+    let locked = save(&ws, &remote).exits(1).json();
+    assert_eq!(locked["failure"], "Unknown");
+    assert!(
+        locked["error"].as_str().unwrap().contains("File exists."),
+        "{locked}"
+    );
+    fs::remove_file(lock).unwrap();
+    let sent = saved(&ws, &remote);
+    assert_eq!(at(&ws, &remote, BRANCH).as_deref(), Some(commit(&sent)));
+}
+
+#[test]
 fn what_the_remote_refuses_is_kept_and_is_no_parent_of_the_next() {
     let ws = TestWorkspace::repository();
     let remote = remote(&ws);
-    hook(&remote, "pre-receive", "echo '401 rejected' >&2; exit 1");
+    let said = format!("echo '401 rejected' >&2; echo 'a ticket, not {SECRET}' >&2; exit 1");
+    hook(&remote, "pre-receive", &said);
     ws.write("new", "x\n");
-    let refused = save(&ws, &remote).exits(1).json();
+    let refused = save(&ws, &remote).exits(1);
+    let all = refused.stdout_text() + &refused.stderr_text();
+    assert!(!all.contains(SECRET), "{all}");
+    let refused = refused.json();
     assert_eq!(refused["failure"], "RemotePolicyRejected");
+    let error = refused["error"].as_str().unwrap();
+    let said = "the remote says: 401 rejected / a ticket, not [redacted:";
+    assert!(error.contains(said), "{error}");
     fs::remove_file(remote.join("hooks/pre-receive")).unwrap();
     ws.write("new", "y\n");
     let next = saved(&ws, &remote);

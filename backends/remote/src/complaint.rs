@@ -8,6 +8,9 @@ use crate::failure_kind::FailureKind::{
     self, AuthDenied, LocalGit, NetworkBlip, RemotePolicyRejected, Unknown,
 };
 
+/// How many lines of the other side's are shown.
+pub(crate) const MAX_REMOTE_LINES: usize = 6;
+
 /// What git complains of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
@@ -49,7 +52,7 @@ fn told(line: &str, address: &Address) -> Option<FailureKind> {
         Protocol::Https | Protocol::Http => of_http(line, address),
         Protocol::Ssh => of_ssh(line, address.host()),
         Protocol::Git => of_daemon(line, address.host()),
-        Protocol::File => None,
+        Protocol::File => of_directory(line, address),
     }
     .or_else(|| of_this_machine(line))
     .or_else(|| of_unpacking(line))
@@ -131,6 +134,18 @@ fn of_daemon(line: &str, host: &str) -> Option<FailureKind> {
     is_of_network.then_some(NetworkBlip)
 }
 
+/// A remote that is a directory, and the git that looks for a repository there: what lacks, lacks on
+/// this machine. Over the network the same words are those of a server.
+fn of_directory(line: &str, address: &Address) -> Option<FailureKind> {
+    let path = address.directory()?.to_string_lossy();
+    let said = [
+        format!("fatal: '{path}' does not appear to be a git repository"),
+        format!("fatal: detected dubious ownership in repository at '{path}'"),
+        format!("fatal: invalid gitfile format: {path}"),
+    ];
+    said.iter().any(|said| said == line).then_some(LocalGit)
+}
+
 /// The store, the disk, and git itself.
 fn of_this_machine(line: &str) -> Option<FailureKind> {
     let starts = [
@@ -148,6 +163,28 @@ fn of_this_machine(line: &str) -> Option<FailureKind> {
         || line.starts_with("error: pack-objects died") && !line.ends_with(" of signal 13")
         || line == "fatal: write error: No space left on device";
     is_local.then_some(LocalGit)
+}
+
+/// What the other side has said, hooks and git alike, in at most [`MAX_REMOTE_LINES`] lines: the
+/// first of many, and the last. It is for people, and means nothing here.
+pub(crate) fn words_of_remote(stderr: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(stderr);
+    let said = text.lines().filter_map(|line| {
+        // What was overwritten on a terminal is progress.
+        let line = line.strip_prefix("remote:")?.trim();
+        let line = line.rsplit('\r').next()?.trim();
+        line.chars()
+            .any(char::is_alphanumeric)
+            .then(|| line.to_owned())
+    });
+    let mut said: Vec<String> = said.collect();
+    if said.len() > MAX_REMOTE_LINES {
+        let last = said.split_off(said.len() - MAX_REMOTE_LINES / 2);
+        said.truncate(MAX_REMOTE_LINES - last.len());
+        said.push("…".to_owned());
+        said.extend(last);
+    }
+    said
 }
 
 /// A server took the pack, and its checks or limits have ended the program that reads it.
@@ -273,11 +310,39 @@ mod tests {
                 "fatal: the remote end hung up unexpectedly".into(),
                 Unknown,
             ),
+            (
+                "file:///a/401.git",
+                "fatal: '/a/401.git' does not appear to be a git repository\n\
+                 fatal: Could not read from remote repository."
+                    .into(),
+                LocalGit,
+            ),
+            (
+                "/a.git",
+                "fatal: '/b.git' does not appear to be a git repository".into(),
+                Unknown,
+            ),
+            (
+                ssh,
+                "fatal: 'a.git' does not appear to be a git repository".into(),
+                Unknown,
+            ),
         ] {
             let complaint = Complaint::read(lines.as_bytes(), Some(128), &address(address_text));
             assert_eq!(complaint.kind, kind, "{address_text}: {lines}");
             assert!(lines.contains(&complaint.line), "{complaint:?}");
         }
+    }
+
+    #[test]
+    fn a_few_lines_of_the_other_side_are_kept_for_people() {
+        let said = b"remote: \nremote: ======        \nremote: no issue        \n\
+            error: ours\nremote: 10%\rremote: 20%\rremote: done\nfatal: remote: x\n";
+        assert_eq!(words_of_remote(said), ["no issue", "remote: done"]);
+        let many: String = (0..9).map(|n| format!("remote: {n}\n")).collect();
+        let kept = ["0", "1", "2", "…", "6", "7", "8"];
+        assert_eq!(words_of_remote(many.as_bytes()), kept);
+        assert_eq!(words_of_remote(b""), [] as [&str; 0]);
     }
 
     #[test]

@@ -1,16 +1,23 @@
 //! Sending a commit to a branch of a remote, never over anything.
 
+use std::time::Duration;
+
+use stillframe_disk::deadline::Deadline;
 use stillframe_disk::operation::Operation;
 use stillframe_git::ObjectId;
 
 use crate::branch_name::BranchName;
 use crate::failure_kind::FailureKind;
-use crate::git_process::GitError;
-use crate::push_outcome::{Pushed, Refusal, Verdict, settled, verdict};
+use crate::git_process::{Answer, GitError};
+use crate::push_outcome::{Open, Pushed, Refusal, Verdict, settled, verdict};
 use crate::remote::Remote;
 
 /// What is read of git's answer.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+
+/// How long before a branch is tried again that the remote could not lock: who has a lock moves one
+/// branch, which takes moments.
+const LOCK_PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 
 /// That one commit is an ancestor of another, which somebody has found by reading both.
 ///
@@ -44,7 +51,7 @@ pub enum PushError {
         branch: BranchName,
         /// What was to be pushed.
         commit: ObjectId,
-        /// One line of git's or of the remote's.
+        /// One line: git's, and then a few of the remote's.
         said: String,
     },
     /// The line was lost, and the remote could not be asked where the branch is. The commit may be
@@ -59,7 +66,7 @@ pub enum PushError {
         branch: BranchName,
         /// What was to be pushed.
         commit: ObjectId,
-        /// One line of git's or of the remote's.
+        /// One line: git's, and then a few of the remote's.
         said: String,
     },
     /// git did not come to an end. Whether the commit got there is not known.
@@ -123,20 +130,13 @@ impl Remote<'_> {
     ///
     /// On `Ok` the remote has said that the branch is at the commit. Some say so and are mistaken:
     /// [`Remote::prove`] asks. Where the answer leaves it open what became of the push, the remote
-    /// is asked here where the branch is.
+    /// is asked here where the branch is. A branch that is locked there is tried again for a moment.
     pub fn push(&self, push: &Push, op: &Operation) -> Result<Pushed, PushError> {
         let failed = |source| PushError::Git {
             address: self.address.to_string(),
             branch: push.branch.clone(),
             commit: push.commit,
             source,
-        };
-        let refused = |Refusal { kind, said }| PushError::Refused {
-            kind,
-            address: self.address.to_string(),
-            branch: push.branch.clone(),
-            commit: push.commit,
-            said: self.said(&said),
         };
         let full = push.branch.full();
         // An empty expectation: that there is none.
@@ -152,27 +152,57 @@ impl Remote<'_> {
         ];
         // By the id: a name could be moved between what was looked at and what is sent.
         let refspec = format!("{}:{full}", push.commit);
-        let answer = self.call(&args, &[refspec.as_ref()], MAX_ANSWER_BYTES, op);
-        let answer = answer.map_err(failed)?;
-        match verdict(&answer, self.address, &push.branch) {
-            Verdict::Pushed(pushed) => Ok(pushed),
-            Verdict::Refused(refusal) => Err(refused(refusal)),
-            Verdict::Ask { refusal, said_no } => match self.branches(op) {
-                Ok(remote) => {
-                    let open = (refusal, said_no);
-                    settled(open, &remote, &push.branch, push.expected, push.commit)
-                        .map_err(refused)
+        let mut pauses = LOCK_PAUSES.iter();
+        loop {
+            let answer = self.call(&args, &[refspec.as_ref()], MAX_ANSWER_BYTES, op);
+            let answer = answer.map_err(failed)?;
+            let refused = |refusal| self.refused(push, refusal, &answer);
+            let (refusal, open) = match verdict(&answer, self.address, &push.branch) {
+                Verdict::Pushed(pushed) => return Ok(pushed),
+                Verdict::Refused(refusal) => return Err(refused(refusal)),
+                Verdict::Ask { refusal, open } => (refusal, open),
+            };
+            let remote = match self.branches(op) {
+                Ok(remote) => remote,
+                Err(_) if open == Open::Whether => {
+                    return Err(PushError::Unclear {
+                        kind: refusal.kind,
+                        address: self.address.to_string(),
+                        branch: push.branch.clone(),
+                        commit: push.commit,
+                        said: self.said_with(&refusal.said, &answer),
+                    });
                 }
                 // What git said first is all that there is.
-                Err(_) if said_no => Err(refused(refusal)),
-                Err(_) => Err(PushError::Unclear {
-                    kind: refusal.kind,
-                    address: self.address.to_string(),
-                    branch: push.branch.clone(),
-                    commit: push.commit,
-                    said: self.said(&refusal.said),
-                }),
-            },
+                Err(_) => return Err(refused(refusal)),
+            };
+            let settled = settled(refusal, &remote, &push.branch, push.expected, push.commit);
+            match (settled, pauses.next()) {
+                (Err(Refusal { kind, .. }), Some(pause))
+                    if open == Open::Locked && kind == FailureKind::Unknown =>
+                {
+                    let pause = Deadline::after(*pause);
+                    while pause.pause(op) {}
+                    op.check().map_err(|e| failed(GitError::Stopped(e)))?;
+                }
+                (settled, _) => return settled.map_err(refused),
+            }
+        }
+    }
+
+    fn refused(&self, push: &Push, refusal: Refusal, answer: &Answer) -> PushError {
+        let Refusal { kind, said } = refusal;
+        let said = match kind {
+            // What lies in the way is said.
+            FailureKind::RefConflict => self.said(&said),
+            _ => self.said_with(&said, answer),
+        };
+        PushError::Refused {
+            kind,
+            address: self.address.to_string(),
+            branch: push.branch.clone(),
+            commit: push.commit,
+            said,
         }
     }
 }

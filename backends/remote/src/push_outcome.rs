@@ -30,9 +30,19 @@ pub(crate) enum Verdict {
     /// It says several things at once, or nothing: where the branch is now decides.
     Ask {
         refusal: Refusal,
-        /// Whether the server said no.
-        said_no: bool,
+        open: Open,
     },
+}
+
+/// What an answer leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// The server said no, for a reason of its own.
+    Why,
+    /// The server could not move the branch. It may be somebody else's lock, which passes.
+    Locked,
+    /// The server did not say.
+    Whether,
 }
 
 /// Why something was not pushed.
@@ -54,6 +64,20 @@ const POLICY: [&str; 7] = [
     "shallow update not allowed",
     "deny updating a hidden ref",
 ];
+
+/// Whether a reason is git's own for a branch that it could not move, which nobody has decided: a
+/// lock, or a branch in the way.
+fn is_of_lock(reason: &str) -> bool {
+    let whole = [
+        "failed to update ref",
+        "failed to update",
+        "failed to lock",
+        "failed to write",
+    ];
+    whole.contains(&reason)
+        || reason.starts_with("cannot lock ref '")
+        || reason.starts_with("Unable to create '") && reason.ends_with(".lock': File exists.")
+}
 
 /// Reads what `git push --porcelain` said of `branch`.
 pub(crate) fn verdict(answer: &Answer, address: &Address, branch: &BranchName) -> Verdict {
@@ -78,7 +102,7 @@ pub(crate) fn verdict(answer: &Answer, address: &Address, branch: &BranchName) -
             match kind {
                 NetworkBlip | Unknown => Verdict::Ask {
                     refusal,
-                    said_no: false,
+                    open: Open::Whether,
                 },
                 _ => Verdict::Refused(refusal),
             }
@@ -122,14 +146,12 @@ fn refused(summary: &str, complaint: Complaint) -> Verdict {
             let Complaint { kind, line } = complaint;
             return Verdict::Refused(Refusal { kind, said: line });
         }
-        let refusal = Refusal {
-            kind: RemotePolicyRejected,
-            said,
+        let (kind, open) = match is_of_lock(reason) {
+            true => (Unknown, Open::Locked),
+            false => (RemotePolicyRejected, Open::Why),
         };
-        return Verdict::Ask {
-            refusal,
-            said_no: true,
-        };
+        let refusal = Refusal { kind, said };
+        return Verdict::Ask { refusal, open };
     }
     if summary.starts_with("[no match]") {
         return is(LocalGit);
@@ -141,7 +163,7 @@ fn refused(summary: &str, complaint: Complaint) -> Verdict {
     match kind {
         NetworkBlip | Unknown => Verdict::Ask {
             refusal,
-            said_no: false,
+            open: Open::Whether,
         },
         _ => Verdict::Refused(refusal),
     }
@@ -150,7 +172,7 @@ fn refused(summary: &str, complaint: Complaint) -> Verdict {
 /// What an answer that said several things means, now that the remote was asked where the branch
 /// is. `expected`: where it was before, `pushed`: where it was to be.
 pub(crate) fn settled(
-    (refusal, said_no): (Refusal, bool),
+    refusal: Refusal,
     remote: &Advertised,
     branch: &BranchName,
     expected: Option<ObjectId>,
@@ -173,11 +195,7 @@ pub(crate) fn settled(
             said,
         });
     }
-    let kind = match said_no {
-        true => RemotePolicyRejected,
-        false => refusal.kind,
-    };
-    Err(Refusal { kind, ..refusal })
+    Err(refusal)
 }
 
 #[cfg(test)]
@@ -246,14 +264,8 @@ mod tests {
                 "[remote rejected] (hook declined)",
                 (RemotePolicyRejected, false),
             ),
-            (
-                "[remote rejected] (failed to update ref)",
-                (RemotePolicyRejected, true),
-            ),
-            (
-                "[remote rejected] (cannot lock ref 'x')",
-                (RemotePolicyRejected, true),
-            ),
+            ("[remote rejected] (failed to update ref)", (Unknown, true)),
+            ("[remote rejected] (cannot lock ref 'x')", (Unknown, true)),
             (
                 "[remote rejected] (fetch first, it says)",
                 (RemotePolicyRejected, true),
@@ -278,45 +290,57 @@ mod tests {
     fn some_refs_that_were_not_pushed_are_no_divergence() {
         let some = "error: failed to push some refs to '/remote.git'\n";
         let verdict = read(1, "", some);
-        let Verdict::Ask { refusal, said_no } = verdict else {
+        let Verdict::Ask { refusal, open } = verdict else {
             panic!("{verdict:?}");
         };
-        assert_eq!((refusal.kind, said_no), (Unknown, false));
+        assert_eq!((refusal.kind, open), (Unknown, Open::Whether));
     }
 
     #[test]
     fn where_the_branch_is_decides_what_an_answer_leaves_open() {
         let branch = BranchName::parse("a/b").unwrap();
         let [one, two, three] = ["1", "2", "3"].map(|d| d.repeat(40).parse::<ObjectId>().unwrap());
-        let ask = |said_no, refs: &[(&str, ObjectId)], expected| {
+        let ask = |kind, refs: &[(&str, ObjectId)], expected| {
             let lines: String = refs
                 .iter()
                 .map(|(name, id)| format!("{id}\t{name}\n"))
                 .collect();
             let remote = Advertised::parse(lines.as_bytes()).unwrap();
             let refusal = Refusal {
-                kind: NetworkBlip,
+                kind,
                 said: String::new(),
             };
-            settled((refusal, said_no), &remote, &branch, expected, three).map_err(|r| r.kind)
+            settled(refusal, &remote, &branch, expected, three).map_err(|r| r.kind)
         };
         let there = "refs/heads/a/b";
         assert_eq!(
-            ask(false, &[(there, three)], Some(one)),
+            ask(NetworkBlip, &[(there, three)], Some(one)),
             Ok(Pushed::AlreadyThere)
         );
-        assert_eq!(ask(true, &[(there, two)], Some(one)), Err(RemoteDivergent));
-        assert_eq!(ask(true, &[(there, two)], None), Err(RemoteDivergent));
-        assert_eq!(ask(true, &[("refs/heads/a", two)], None), Err(RefConflict));
         assert_eq!(
-            ask(false, &[("refs/heads/a/b/c", two)], None),
+            ask(RemotePolicyRejected, &[(there, two)], Some(one)),
+            Err(RemoteDivergent)
+        );
+        assert_eq!(
+            ask(RemotePolicyRejected, &[(there, two)], None),
+            Err(RemoteDivergent)
+        );
+        assert_eq!(
+            ask(RemotePolicyRejected, &[("refs/heads/a", two)], None),
             Err(RefConflict)
         );
         assert_eq!(
-            ask(true, &[(there, one)], Some(one)),
+            ask(NetworkBlip, &[("refs/heads/a/b/c", two)], None),
+            Err(RefConflict)
+        );
+        assert_eq!(
+            ask(RemotePolicyRejected, &[(there, one)], Some(one)),
             Err(RemotePolicyRejected)
         );
-        assert_eq!(ask(true, &[], None), Err(RemotePolicyRejected));
-        assert_eq!(ask(false, &[], None), Err(NetworkBlip));
+        assert_eq!(
+            ask(RemotePolicyRejected, &[], None),
+            Err(RemotePolicyRejected)
+        );
+        assert_eq!(ask(NetworkBlip, &[], None), Err(NetworkBlip));
     }
 }

@@ -9,7 +9,7 @@ use stillframe_model::path::printable_name;
 
 use crate::address::Address;
 use crate::advertised::Advertised;
-use crate::complaint::Complaint;
+use crate::complaint::{Complaint, words_of_remote};
 use crate::credential::Credential;
 use crate::failure_kind::FailureKind;
 use crate::git_process::{Answer, Call, Git, GitError};
@@ -20,7 +20,7 @@ const MAX_LIST_BYTES: usize = 128 * 1024 * 1024;
 /// What is read of any other answer.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
-/// The longest summary of an error, in characters.
+/// The longest line of an error, in characters.
 const MAX_SAID_CHARS: usize = 240;
 
 /// A remote, by whom it is asked.
@@ -46,7 +46,7 @@ pub enum ListError {
         kind: FailureKind,
         /// The remote.
         address: String,
-        /// One line of git's.
+        /// One line: git's, and then a few of the remote's.
         said: String,
     },
     /// git did not come to an end.
@@ -80,7 +80,7 @@ pub enum FetchError {
         address: String,
         /// What was wanted.
         commit: ObjectId,
-        /// One line of git's.
+        /// One line: git's, and then a few of the remote's.
         said: String,
     },
     /// git did not come to an end.
@@ -153,7 +153,7 @@ impl Remote<'_> {
         let refused = |Complaint { kind, line }| ListError::Refused {
             kind,
             address: self.address.to_string(),
-            said: self.said(&line),
+            said: self.said_with(&line, &answer),
         };
         if answer.code != Some(0) {
             return Err(refused(self.complaint(&answer)));
@@ -224,7 +224,7 @@ impl Remote<'_> {
             kind,
             address: address(),
             commit,
-            said: self.said(&line),
+            said: self.said_with(&line, &answer),
         })
     }
 
@@ -250,6 +250,17 @@ impl Remote<'_> {
 
     fn complaint(&self, answer: &Answer) -> Complaint {
         Complaint::read(&answer.stderr, answer.code, self.address)
+    }
+
+    /// A line of git's, followed by what hooks and the like on the other side have said: one line.
+    pub(crate) fn said_with(&self, line: &str, answer: &Answer) -> String {
+        let said = self.said(line);
+        let words = words_of_remote(&answer.stderr);
+        let words: Vec<String> = words.iter().map(|line| self.said(line)).collect();
+        match words.is_empty() {
+            true => said,
+            false => format!("{said}; the remote says: {}", words.join(" / ")),
+        }
     }
 
     /// A line of git's or of the remote's for people: short, without secrets, and harmless to a

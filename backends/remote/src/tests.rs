@@ -24,6 +24,7 @@ use crate::git_process::{Git, GitError};
 use crate::proof::{Proof, ProofError};
 use crate::push::{Ancestry, Push, PushError};
 use crate::remote::{FetchError, Remote};
+use crate::secret::Secret;
 
 /// A store with commits, and a bare repository that they are pushed to.
 struct Stage {
@@ -204,7 +205,7 @@ fn who_refuses_is_told_by_the_answer_and_not_by_words_of_hooks() {
         ..stage.remote()
     };
     let error = remote.refs(&Operation::unbounded()).unwrap_err();
-    assert_eq!(error.failure(), FailureKind::Unknown);
+    assert_eq!(error.failure(), FailureKind::LocalGit);
     let told = "fatal: '/nowhere/401' does not appear to be a git repository";
     assert!(error.to_string().ends_with(told), "{error}");
 }
@@ -217,12 +218,110 @@ fn a_branch_that_cannot_be_locked_is_no_divergence() {
     let lock = stage.bare().join("refs/heads/stillframe/task/1.lock");
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
     fs::write(&lock, "").unwrap();
-    let refused = kind(stage.create(&work, first));
-    assert_eq!(
-        refused,
-        FailureKind::RemotePolicyRejected,
-        "the server said no"
+    let error = stage.create(&work, first).unwrap_err();
+    assert_eq!(error.failure(), FailureKind::Unknown, "nobody said no");
+    assert!(
+        error.to_string().contains("1.lock': File exists."),
+        "{error}"
     );
+    // A branch that is there and stays, and one that is elsewhere.
+    stage.create(&branch("a/b"), first).unwrap();
+    fs::write(stage.bare().join("refs/heads/a/b.lock"), "").unwrap();
+    let (second, third) = (stage.commit("second"), stage.commit("third"));
+    for (from, expected) in [
+        (first, FailureKind::Unknown),
+        (second, FailureKind::RemoteDivergent),
+    ] {
+        assert_eq!(kind(stage.advance(&branch("a/b"), from, third)), expected);
+    }
+    fs::remove_file(stage.bare().join("refs/heads/a/b.lock")).unwrap();
+    // Who has the lock is done soon.
+    let pushed = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(400));
+            fs::remove_file(&lock).unwrap();
+        });
+        stage.create(&work, first)
+    });
+    assert_eq!(pushed.unwrap(), Pushed::Created);
+}
+
+#[test]
+fn what_a_hook_says_is_shown_and_decides_nothing() {
+    let mut stage = Stage::new();
+    let odd = stage.source.beside("rejected (fetch first) 401.git");
+    fs::rename(stage.bare(), &odd).unwrap();
+    std::os::unix::fs::symlink(&odd, stage.bare()).unwrap();
+    let parsed = Address::parse(odd.as_os_str(), &stage.source.path).unwrap();
+    stage.address = parsed.address;
+    let variables = [
+        ("HOME", stage.source.home().into()),
+        ("PATH", path()),
+        ("LANG", "de_DE.UTF-8".into()),
+        ("LC_ALL", "de_DE.UTF-8".into()),
+        ("LANGUAGE", "de".into()),
+    ];
+    let environment = Environment::of(variables.map(|(name, value)| (name.into(), value)));
+    stage.git = Git::new(stage.source.path.join(".git"), environment);
+    let first = stage.head();
+    let said = "printf 'Ohne Nummer kein St\\303\\274ck: [rejected] (fetch first)\\n' >&2\n\
+        printf 'fatal: Authentication failed\\n\\033[31m401 non-fast-forward\\n' >&2\n\
+        printf 'error: cannot lock ref x: Unable to create x.lock: File exists.\\n' >&2\n\
+        for n in 1 2 3 4 5 6 7 8 9; do head -c 999 /dev/zero | tr '\\0' x >&2; echo >&2; done\n\
+        echo 'the last word' >&2\nexit 1";
+    stage.hook("pre-receive", said);
+    let work = branch("rejected-fetch-first/non-fast-forward-401");
+    let error = stage.create(&work, first).unwrap_err();
+    assert_eq!(error.failure(), FailureKind::RemotePolicyRejected);
+    let told = error.to_string();
+    let hooks = "(pre-receive hook declined); the remote says: \
+        Ohne Nummer kein Stück: [rejected] (fetch first) / fatal: Authentication failed / ";
+    assert!(told.contains(hooks), "{told}");
+    assert!(told.ends_with(" / the last word"), "{told}");
+    assert!(!told.contains(['\n', '\u{1b}']), "{told}");
+    assert!(told.chars().count() < 2000, "{told}");
+
+    let token = "tok-3f9a27c1e5d8".to_owned();
+    stage.hook(
+        "pre-receive",
+        &format!("echo 'not with {token}' >&2; exit 1"),
+    );
+    let token = Credential::token(Secret::new(token.into()).unwrap(), None);
+    let remote = Remote {
+        credential: &token,
+        ..stage.remote()
+    };
+    let push = Push::create(work, first);
+    let error = remote.push(&push, &Operation::unbounded()).unwrap_err();
+    assert!(error.to_string().ends_with("not with ***"), "{error}");
+}
+
+#[test]
+fn a_directory_that_is_no_repository_is_a_fault_of_this_machine() {
+    let stage = Stage::new();
+    let plain = stage.source.beside("no repository");
+    fs::create_dir(&plain).unwrap();
+    let plain = plain.to_str().unwrap();
+    for (text, path) in [
+        ("/nowhere/remote.git", "/nowhere/remote.git"),
+        ("file:///nowhere/remote.git", "/nowhere/remote.git"),
+        (plain, plain),
+        (&*format!("file://{plain}"), plain),
+    ] {
+        let parsed = Address::parse(text.as_ref(), &stage.source.path).unwrap();
+        let remote = Remote {
+            address: &parsed.address,
+            ..stage.remote()
+        };
+        let op = Operation::unbounded();
+        let error = remote.branches(&op).unwrap_err();
+        assert_eq!(error.failure(), FailureKind::LocalGit, "{text}: {error}");
+        let said = format!("fatal: '{path}' does not appear to be a git repository");
+        assert!(error.to_string().ends_with(&said), "{error}");
+        let push = Push::create(branch("a"), stage.head());
+        let error = remote.push(&push, &op).unwrap_err();
+        assert_eq!(error.failure(), FailureKind::LocalGit, "{text}: {error}");
+    }
 }
 
 #[test]

@@ -183,6 +183,7 @@ impl Prepared {
                     asking.send(&op, (&target, &task), row, &seen, &gate, &wanted)
                 }
             };
+            let fate = fate.redacted(shared.writer.secrets());
             let mut saved = saved(&target, &task, &made, &fate);
             let telling = Telling {
                 parts: &shared,

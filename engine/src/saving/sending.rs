@@ -66,6 +66,12 @@ impl NotSent {
         }
     }
 
+    /// Without the secret values that a hook may have quoted.
+    pub(crate) fn redacted(mut self, rules: &SecretRules) -> Self {
+        self.why = rules.redact(&self.why).into_owned();
+        self
+    }
+
     fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
         Self::new(kind, chain(error))
     }

@@ -1,6 +1,7 @@
 //! A task's work on its way: what is wanted of it, what was made, and what became of that. Values.
 
 use stillframe_backends::{CheckpointOutcome, SnapshotId};
+use stillframe_secrets::SecretRules;
 
 use crate::id::{RunId, SessionId};
 use crate::options::work_branch::WorkBranchOptions;
@@ -94,4 +95,15 @@ pub(crate) enum Fate {
     NotSent(NotSent),
     /// The branch has a history of its own, and the work is beside it.
     Beside(NotSent, Sent),
+}
+
+impl Fate {
+    /// Without the secret values that a hook may have quoted.
+    pub(crate) fn redacted(self, rules: &SecretRules) -> Self {
+        match self {
+            Self::Kept | Self::Sent(_) => self,
+            Self::NotSent(why) => Self::NotSent(why.redacted(rules)),
+            Self::Beside(why, sent) => Self::Beside(why.redacted(rules), sent),
+        }
+    }
 }
