@@ -36,8 +36,8 @@ pub trait Branches: Send + Sync {
     /// The directories with the objects of the user's repository, its alternates included.
     fn object_directories(&self, workspace: &Workspace) -> Result<Vec<PathBuf>, BranchError>;
 
-    /// What the newest commit says of the first of two trailers that has both, of those that `tip`
-    /// reaches and none of `beyond` does. Commits are read in the store and in the user's repository; what is nowhere
+    /// What the newest commit says of the first of two trailers that has both, of the first thousand
+    /// that `tip` reaches by first parents and none of `beyond` does. Commits are read in the store and in the user's repository; what is nowhere
     /// of `beyond` reaches nothing.
     fn newest_trailer(
         &self,
@@ -146,6 +146,9 @@ pub struct Switch {
     pub to: Snapshot,
     /// The paths whose files change, relative to the workspace, sorted.
     pub paths: Vec<RelPath>,
+    /// The paths, from the top of the work tree, at which something of somebody's stays though the
+    /// branch has something else: the branch has not gone on there from what was saved.
+    pub kept: Vec<RelPath>,
     /// The submodules of which the branch has another commit, from the top of the work tree, sorted.
     /// Their directories stay as they are, as with git.
     pub submodules: Vec<RelPath>,

@@ -216,6 +216,20 @@ fn work_that_was_saved_here_gives_way_to_what_came_of_it_and_later_changes_stay(
     assert!(!one.exists("d/5") && one.exists("new"));
     assert_eq!(one.git(["status", "--porcelain"]), " M d/1\nM  d/2\n D d/3");
     assert_eq!(one.git(["diff", "--name-only", "main", "--", "README"]), "");
+    // What was put back by hand stays so, and is named.
+    let four = another(&one, &[]);
+    run(&four, 0, "echo a > own; echo b >> README; echo c > d/4");
+    four.git(["checkout", "-q", "README"]);
+    let on = resumed(&four);
+    assert_eq!(on["kept"], serde_json::json!(["README"]));
+    assert_eq!(four.git(["status", "--porcelain"]), " M README");
+    // And one file alone that was changed since is in nobody's way.
+    four.git(["checkout", "-q", "README"]);
+    run(&four, 0, "echo d > own");
+    four.write("own", "mine\n");
+    assert_eq!(resumed(&four)["kept"], serde_json::json!(["own"]));
+    assert_eq!(four.git(["status", "--porcelain"]), " M own");
+    resumed(&two);
     // Once all is put back it comes again.
     let three = another(&one, &[]);
     resumed(&three);
@@ -360,6 +374,87 @@ fn a_branch_with_another_tasks_work_is_not_taken() {
         .exits(1)
         .error("Conflict");
     assert!(message.contains("task 44"), "{message}");
+}
+
+#[test]
+fn a_task_does_not_begin_with_the_work_of_another() {
+    let ws = machine();
+    run(&ws, 0, "echo x > made");
+    resumed(&ws);
+    let call = ["run", "--task", "43", "--", "touch", "ran"];
+    let message = ws.try_json(call).exits(125).error("Conflict");
+    assert!(message.contains("work of task 42"), "{message}");
+    assert!(!ws.exists("ran"));
+    let start = ["task", "resume", "43", "--start-point", "main"];
+    assert_eq!(ws.json(start)["state"], "fresh");
+    assert!(!ws.exists("made"));
+    // The branch of another layout is in the way only once something was saved with it.
+    let two = another(&ws, &[]);
+    two.json(["task", "resume", "7"]);
+    two.json(["task", "resume", "7", "--namespace", "p/q"]);
+    // What is no repository is in nobody's way.
+    ws.git(["branch", "-q", "stillframe-old"]);
+    ws.git([
+        "branch",
+        "-q",
+        "-m",
+        "stillframe-old",
+        "stillframe/task/44/x",
+    ]);
+    let message = ws
+        .try_json(["task", "resume", "44"])
+        .exits(1)
+        .error("Conflict");
+    assert!(message.contains("stillframe/task/44/x"), "{message}");
+}
+
+/// What could not be sent is on the branch here all the same, and the next run goes on from it.
+#[test]
+fn a_run_goes_on_from_what_was_never_sent() {
+    let ws = machine();
+    run(&ws, 0, "echo 1 > made");
+    let away = ws.base().join("away.git");
+    let script = format!(
+        "echo 2 > made; mv {} {}; exit 9",
+        remote(&ws).display(),
+        away.display()
+    );
+    let args = [
+        "run",
+        "--task",
+        "42",
+        "--rollback-on-failure",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let failed = ws.try_json(args).exits(9).json();
+    assert_eq!(failed["workspace"]["saved"]["state"], "not_saved");
+    assert_eq!(ws.read("made"), b"1\n");
+    fs::rename(&away, remote(&ws)).unwrap();
+    run(&ws, 0, "test $(cat made) = 2 && echo 3 > made");
+    let tip = at(&ws).unwrap();
+    let subjects = git::text(&ws.home(), &remote(&ws), ["log", "--format=%s", &tip]);
+    assert_eq!(
+        subjects
+            .lines()
+            .filter(|line| line.contains("[wip]"))
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn an_ignored_file_that_was_captured_is_in_the_way_too() {
+    let one = machine();
+    let two = another(&one, &[]);
+    run(&one, 0, "echo theirs > own.log; git add -f own.log");
+    two.write(".git/info/exclude", "*.log\n");
+    resumed(&two);
+    two.git(["switch", "-q", "main"]);
+    two.write("own.log", "mine\n");
+    refused(&two, "Conflict", "own.log is ignored");
 }
 
 #[test]

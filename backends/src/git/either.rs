@@ -13,6 +13,9 @@ use crate::store_error::StoreError;
 /// A directory of several million names.
 const MAX_TREE_BYTES: u64 = 256 << 20;
 
+/// What is said of an object that is in neither.
+pub(super) const NOT_HERE: &str = "it is neither in the store nor in the repository";
+
 /// Both places, the store first.
 #[derive(Clone, Copy)]
 pub(super) struct Either<'a> {
@@ -59,9 +62,6 @@ impl Either<'_> {
 impl Trees for Either<'_> {
     fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {
         let tree = self.tree_if_any(op, id)?;
-        tree.ok_or_else(|| {
-            let detail = "it is neither in the store nor in the repository";
-            StoreError::corrupt(id.to_string(), detail)
-        })
+        tree.ok_or_else(|| StoreError::corrupt(id.to_string(), NOT_HERE))
     }
 }

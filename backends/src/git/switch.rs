@@ -1,6 +1,7 @@
 //! Bringing a workspace to a branch: deciding what comes to files and index, and giving the
 //! repository the objects for it. A restore then carries it out, with its guard and its journal.
 
+mod change;
 mod decision;
 mod give;
 mod history;
@@ -11,21 +12,27 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::decision::{Change, Coming, FileMove, Seen};
+use rustix::io::Errno;
+
+use self::change::{Change, Coming, FileMove};
+use self::decision::Seen;
 use self::give::give;
 use self::index::Entries;
 use self::state::Target;
 use crate::branches::{BranchError, Switch, SwitchRequest};
+use crate::commit::CommitError;
 use crate::coverage::Omission;
 use crate::git::commit::{self, Environment, LocalEdits, TreeChange};
-use crate::git::either::Either;
+use crate::git::either::{self, Either};
 use crate::git::nodes::tree_of;
 use crate::git::repository::UserRepository;
 use crate::git::rollback::moves::described;
+use crate::git::rollback::refs::Refs;
 use crate::git::store::Store;
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::ItemKind;
 use crate::git::{ObjectId, index as indexes, worktrees};
+use crate::nested::NestedRepository;
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
@@ -80,6 +87,10 @@ pub(super) fn prepare(
     if let Some(to) = to {
         give(op, store, &repository, to)?;
     }
+    let kept = decided
+        .iter()
+        .filter(|coming| coming.is_kept && !coming.is_submodule());
+    let kept = kept.map(|coming| coming.change.path.clone()).collect();
     let submodules = decided.iter().filter(|coming| coming.is_submodule());
     let submodules = submodules
         .map(|coming| coming.change.path.clone())
@@ -101,6 +112,7 @@ pub(super) fn prepare(
         is_there: made.is_there,
         to: made.snapshot,
         paths: made.paths,
+        kept,
         submodules,
     })
 }
@@ -173,10 +185,19 @@ fn refuse_where_somebody_is_at_work(
             "a {operation} is in progress: finish or abort it first"
         )));
     }
+    if from.is_none() {
+        let refs = Refs::open(repository.common_dir()).map_err(CommitError::from)?;
+        let obstacles = refs.in_the_way_of(op, branch).map_err(CommitError::from)?;
+        if let Some(other) = obstacles.keys().next() {
+            return Err(BranchError::InTheWay(format!(
+                "{branch} cannot be made beside {other}"
+            )));
+        }
+    }
     let taken = worktrees::taken_elsewhere(op, repository.common_dir(), repository.git_dir());
     if let Some(place) = taken.get(branch) {
         return Err(BranchError::InTheWay(format!(
-            "{branch} is checked out in {}",
+            "{branch} is checked out in {}, where it can be worked on",
             crate::error::printable(place)
         )));
     }
@@ -237,14 +258,23 @@ fn decide(
         has_more_below: &|path| {
             let path = below(path);
             let is_near = |o: &Omission| o.path.starts_with(&path) || path.starts_with(&o.path);
+            let mut empty = record.empty_directories.iter();
             omissions.iter().any(is_near)
+                || empty.any(|directory| *directory != path && directory.starts_with(&path))
                 || nested
                     .iter()
                     .any(|n| n.path.starts_with(&path) || path.starts_with(&n.path))
         },
+        is_in_another: &|path| {
+            let path = below(path);
+            let is_within = |n: &NestedRepository| path != n.path && path.starts_with(&n.path);
+            nested.iter().any(is_within)
+        },
         is_on_disk: &|path| match root.lstat(&below(path)) {
             Ok(stat) => Some(stat.file_type().is_dir()),
-            Err(_) => None,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            // What cannot be looked at is not known to be nothing.
+            Err(_) => Some(false),
         },
         scope,
     })?;
@@ -264,7 +294,8 @@ fn decide(
     };
     let named: Vec<String> = in_the_way.into_iter().take(MAX_NAMED).collect();
     Err(BranchError::InTheWay(format!(
-        "the branch has other content where somebody changed something here: {}{more}",
+        "the branch has other content where somebody changed something here: {}{more}; commit, remove or \
+         move away what is named",
         named.join(", ")
     )))
 }
@@ -275,7 +306,9 @@ fn incomplete<T>(
     read: impl FnOnce() -> Result<T, crate::store_error::StoreError>,
 ) -> Result<T, BranchError> {
     read().map_err(|error| match (error, to) {
-        (crate::store_error::StoreError::Corrupt { what, .. }, Some(to)) => {
+        (crate::store_error::StoreError::Corrupt { what, detail }, Some(to))
+            if detail == either::NOT_HERE =>
+        {
             BranchError::Incomplete {
                 object: what,
                 commit: to.to_string(),

@@ -130,6 +130,8 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     let cancellation = CancellationToken::new();
     let retains = carried.options.workspace.as_ref();
     let retains = retains.map_or(RetainContent::Never, |options| options.retain_content);
+    let branch = carried.options.work_branch.as_ref();
+    let again = branch.map(|branch| task::again(branch, &carried.elsewhere));
     let named = carried.options.run_id.clone();
     let options = carried.options.cancellation(cancellation.clone());
     let adapter = BoxAdapter::new(Foretold {
@@ -211,19 +213,36 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         // stdout is the command's alone.
         false => Reply::default(),
     };
-    reply.notes = story(&ended, &carried.elsewhere);
-    if let Some(workspace) = &document.workspace {
-        reply.warnings = warnings(workspace, retains);
-        task::tell_of_resume(&mut reply, workspace.resumed.as_ref());
-        task::tell(&mut reply, workspace.saved.as_ref());
-        // A rollback that was refused has said why.
-        if ended.is_copied_only && workspace.rollback.is_none() {
-            let way_back = ended.way_back(workspace, &carried.elsewhere);
-            reply.warnings.extend(way_back);
-        }
-    }
+    tell(
+        &mut reply,
+        &ended,
+        (&carried.elsewhere, again.as_deref()),
+        retains,
+    );
     reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))
+}
+
+/// Tells of a run that has ended. `again`: the command that brings its workspace to the branch of its task.
+fn tell(
+    reply: &mut Reply,
+    ended: &Ended<'_>,
+    (elsewhere, again): (&str, Option<&str>),
+    retains: RetainContent,
+) {
+    let Some(workspace) = &ended.document.workspace else {
+        reply.notes.extend(story(ended, elsewhere));
+        return;
+    };
+    let (resumed, saved) = (workspace.resumed.as_ref(), workspace.saved.as_ref());
+    task::tell_of_resume(reply, resumed, saved, again);
+    reply.notes.extend(story(ended, elsewhere));
+    reply.warnings.extend(warnings(workspace, retains));
+    task::tell(reply, saved);
+    // A rollback that was refused has said why.
+    if ended.is_copied_only && workspace.rollback.is_none() {
+        reply.warnings.extend(ended.way_back(workspace, elsewhere));
+    }
 }
 
 /// What a person should know of what was captured, and was not told before the work.

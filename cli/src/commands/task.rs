@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use serde::Serialize;
-use stillframe::backends::{AllowedSecret, shell_word};
+use stillframe::backends::{AllowedSecret, OmissionReason, SkipReason, shell_word};
 use stillframe::records::{
     CheckpointRecord, FoundSecret, ResumeState, ResumedWork, SavedState, SavedWork, WorkTaskRecord,
 };
@@ -185,11 +185,7 @@ async fn checkpoint_of_run(
 /// Says where the work is.
 fn answered(tools: &Tools, saved: &SavedWork) -> Reply {
     let reply = Reply::new(tools.json, saved, || told(saved));
-    let why = saved.error.iter().map(|why| printable(why)).collect();
-    let reply = reply
-        .warnings(why)
-        .warnings(doubts(saved))
-        .notes(ways(saved));
+    let reply = reply.warnings(doubts(saved)).notes(ways(saved));
     match &saved.error {
         None => reply,
         Some(why) => reply.failed(printable(why)).exit_code(1),
@@ -207,7 +203,7 @@ async fn resume(
     let reply = Reply::new(tools.json, &resumed, || told_of_resume(&resumed));
     let reply = reply
         .warnings(doubts_of_resume(&resumed))
-        .notes(ways_back(&resumed));
+        .notes(ways_back(&resumed, None));
     let problem = resumed.restore.as_ref().and_then(|r| r.error.as_ref());
     Ok(match problem {
         None => reply,
@@ -240,11 +236,12 @@ fn told_of_resume(resumed: &ResumedWork) -> String {
 fn doubts_of_resume(resumed: &ResumedWork) -> Vec<String> {
     let problem = resumed.restore.as_ref().and_then(|r| r.error.as_ref());
     let skipped = resumed.restore.iter().flat_map(|r| &r.skipped);
-    let skipped = skipped.map(|skipped| {
-        format!(
-            "{} stays as it is: somebody changed it meanwhile",
-            skipped.path
-        )
+    // What a sparse checkout leaves out is not missed.
+    let skipped = skipped.filter(|s| s.reason != SkipReason::Omitted(OmissionReason::Sparse));
+    let skipped =
+        skipped.map(|skipped| format!("{} stays as it is ({})", skipped.path, skipped.reason));
+    let kept = resumed.kept.iter().map(|path| {
+        format!("{path} is not as the branch has it: it was changed or put back here since")
     });
     let submodules = resumed.submodules.iter().map(|path| {
         format!(
@@ -252,11 +249,15 @@ fn doubts_of_resume(resumed: &ResumedWork) -> Vec<String> {
         )
     });
     let problem = problem.iter().map(|problem| printable(&problem.message));
-    problem.chain(skipped).chain(submodules).collect()
+    problem
+        .chain(skipped)
+        .chain(kept)
+        .chain(submodules)
+        .collect()
 }
 
-/// How to go back.
-fn ways_back(resumed: &ResumedWork) -> Vec<String> {
+/// How to go back, after the command that has to come `first`.
+fn ways_back(resumed: &ResumedWork, first: Option<&str>) -> Vec<String> {
     let Some(command) = &resumed.way_back else {
         return Vec::new();
     };
@@ -265,19 +266,46 @@ fn ways_back(resumed: &ResumedWork) -> Vec<String> {
         (None, Some(commit)) => format!("before, HEAD was detached at {}", short(commit)),
         (None, None) => String::new(),
     };
-    vec![format!("{was}; back to it: {command}")]
+    let first = first
+        .map(|first| format!("{first} && "))
+        .unwrap_or_default();
+    vec![format!("{was}; back to it: {first}{command}")]
 }
 
-/// Tells how a run came to the branch of its task, if it is of one.
-pub(super) fn tell_of_resume(reply: &mut Reply, resumed: Option<&ResumedWork>) {
+/// Tells how a run came to the branch of its task, if it is of one. `again`: the command that brings the
+/// branch here to what was saved of the run, without which git would carry that along.
+pub(super) fn tell_of_resume(
+    reply: &mut Reply,
+    resumed: Option<&ResumedWork>,
+    saved: Option<&SavedWork>,
+    again: Option<&str>,
+) {
     let Some(resumed) = resumed else {
         return;
     };
     reply
         .notes
         .push(told_of_resume(resumed).trim_end().to_owned());
-    reply.notes.extend(ways_back(resumed));
+    let is_ahead = saved.is_some_and(|saved| saved.commit != resumed.commit);
+    let first = again.filter(|_| is_ahead);
+    reply.notes.extend(ways_back(resumed, first));
     reply.warnings.extend(doubts_of_resume(resumed));
+}
+
+/// The command that brings a workspace to this branch.
+pub(super) fn again(branch: &WorkBranchOptions, elsewhere: &str) -> String {
+    let mut command = format!(
+        "stillframe task resume {}",
+        shell_word(branch.task.as_bytes())
+    );
+    let options = [("namespace", &branch.namespace), ("remote", &branch.remote)];
+    for (name, value) in options {
+        if let Some(value) = value {
+            command.push_str(&format!(" --{name} {}", shell_word(value.as_bytes())));
+        }
+    }
+    command.push_str(elsewhere);
+    command
 }
 
 /// Lets a finding be sent.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stillframe_backends::{RelPath, shell_word};
+use stillframe_backends::{OmissionReason, RelPath, SkipReason, Skipped, shell_word};
 
 use crate::records::restore_document::RestoreDocument;
 
@@ -39,6 +39,11 @@ pub struct ResumedWork {
     pub way_back: Option<String>,
     /// What was done to files, index, HEAD and branch; null: all was as it is to be.
     pub restore: Option<RestoreDocument>,
+    /// The paths, from the top of the work tree, that are not as the branch has them: somebody changed
+    /// them here, or put them back, since the last checkpoint of this workspace. The next one has them
+    /// so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<RelPath>,
     /// The submodules of which the branch has another commit. Their directories are as they were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub submodules: Vec<RelPath>,
@@ -56,6 +61,23 @@ pub enum ResumeState {
     Resumed,
     /// The branch was here, and moved forward to what the remote has.
     FastForwarded,
+}
+
+impl ResumedWork {
+    /// What of it could not be done, if anything: with that the workspace is not what the branch has.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let restore = self.restore.as_ref()?;
+        if let Some(error) = &restore.error {
+            return Some(error.message.clone());
+        }
+        // What a sparse checkout leaves out is not missed.
+        let is_missed = |s: &&Skipped| s.reason != SkipReason::Omitted(OmissionReason::Sparse);
+        let skipped = restore.skipped.iter().find(is_missed)?;
+        Some(format!(
+            "{} stayed as it is ({})",
+            skipped.path, skipped.reason
+        ))
+    }
 }
 
 /// The command that goes back to what HEAD named; `None`: it names that still.

@@ -795,9 +795,16 @@ impl RunTask {
             session_id: self.session_id.clone(),
             hold: Some(self.hold.clone()),
         };
-        Box::pin(prepared.resume(&self.core, whose, &cancel))
-            .await
-            .map(|resumed| Some(Box::new(resumed)))
+        let resumed = Box::pin(prepared.resume(&self.core, whose, &cancel)).await?;
+        if let Some(problem) = resumed.problem() {
+            // Its work would be another's, or go elsewhere.
+            let message = format!(
+                "the workspace did not come to {} as a whole: {problem}; \"stillframe undo\" goes back",
+                resumed.branch
+            );
+            return Err(Error::new(ErrorKind::Conflict, message).touched_if(true));
+        }
+        Ok(Some(Box::new(resumed)))
     }
 
     /// Lets the adapter work, until it has ended and that is certain.

@@ -10,6 +10,7 @@ pub(crate) mod recorded;
 pub(crate) mod resume;
 pub(crate) mod save;
 mod sending;
+mod switching;
 pub(crate) mod target;
 mod told;
 pub(crate) mod work;

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use stillframe_backends::{
-    Backend, BranchError, Branches, ErrorKind, Label, LockedWorkspace, Operation, Reaches,
-    RepositoryRestore, RestoreGoal, RestoreOptions, Snapshot, SwitchRequest, Trailer,
+    BranchError, Branches, ErrorKind, LockedWorkspace, Operation, Reaches, Trailer,
 };
 use stillframe_remote::ObjectId;
 use stillframe_remote::advertised::Advertised;
@@ -17,8 +16,7 @@ use crate::branches::resume::{Answer, Owner, Remote, Resume, Seen, Tip, resume};
 use crate::error::{Error, chain};
 use crate::id::SessionId;
 use crate::records::checkpoint::{CheckpointStatus, base_of_next};
-use crate::records::restore_document::{RestorePurpose, restored_document};
-use crate::records::resumed_work::{ResumeState, ResumedWork, way_back};
+use crate::records::resumed_work::{ResumeState, ResumedWork};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::lock::TaskLock;
 use crate::saving::making;
@@ -27,11 +25,7 @@ use crate::saving::sending::NotSent;
 use crate::saving::target::Target;
 use crate::state::hold::Hold;
 use crate::workspace::cancellation::Cancellation;
-use crate::workspace::restore::{self, Restoring};
-use crate::workspace::{capture, turn};
-
-/// The label of what was there before a workspace came to a branch.
-const RESUME: &str = "resume";
+use crate::workspace::turn;
 
 /// The trailers by which a commit is known to be a task's.
 const OF_TASK: &str = "Task";
@@ -89,8 +83,11 @@ impl Prepared {
         };
         if !going.has_store() {
             let (op, going) = (cancel.operation(), going.clone());
-            let capturing =
-                move |locked: &mut LockedWorkspace| going.capture(&op, locked).map(drop);
+            let capturing = move |locked: &mut LockedWorkspace| {
+                let captured = going.capture(&op, locked)?;
+                going.forget(locked, &captured);
+                Ok(())
+            };
             let what = "a capture before a resume";
             turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await?;
         }
@@ -137,40 +134,40 @@ fn unreachable(not_sent: &NotSent) -> Error {
 }
 
 /// What lacks of a branch's content.
-struct Lacking {
+pub(super) struct Lacking {
     /// Of what; `None`: something else is wrong.
-    commit: Option<ObjectId>,
-    error: Error,
+    pub(super) commit: Option<ObjectId>,
+    pub(super) error: Error,
 }
 
 /// Where the branch goes.
 #[derive(Clone)]
-struct Goal {
-    state: ResumeState,
+pub(super) struct Goal {
+    pub(super) state: ResumeState,
     /// Where the branch is here.
-    from: Option<String>,
-    to: Option<String>,
+    pub(super) from: Option<String>,
+    pub(super) to: Option<String>,
     /// What was saved from here, if that is on the branch.
-    saved: Option<String>,
+    pub(super) saved: Option<String>,
 }
 
 /// A resume on its way. What it does blocks.
 #[derive(Clone)]
-struct Going {
-    parts: Parts,
-    target: Target,
-    task: WorkTaskRow,
+pub(super) struct Going {
+    pub(super) parts: Parts,
+    pub(super) target: Target,
+    pub(super) task: WorkTaskRow,
     start_point: Option<String>,
-    whose: Whose,
+    pub(super) whose: Whose,
 }
 
 impl Going {
     /// The full name of the branch. It was computed once.
-    fn branch(&self) -> String {
+    pub(super) fn branch(&self) -> String {
         format!("refs/heads/{}", self.task.branch)
     }
 
-    fn branches(&self) -> Result<&dyn Branches, Error> {
+    pub(super) fn branches(&self) -> Result<&dyn Branches, Error> {
         self.target.backend.branches().ok_or_else(|| {
             let message = "this workspace cannot be brought to a branch; nothing was moved";
             Error::new(ErrorKind::Unsupported, message)
@@ -182,29 +179,6 @@ impl Going {
         let checkpoints = self.target.checkpoints();
         let store = checkpoints.sending_repository(&self.target.opened.workspace);
         store.is_dir()
-    }
-
-    /// Captures what is there, with the tip of the branch.
-    fn capture(&self, op: &Operation, locked: &LockedWorkspace) -> Result<Snapshot, Error> {
-        let session_id = &self.whose.session_id;
-        let run_id = self.whose.hold.as_ref().map(|hold| &hold.run_id);
-        let opened = &self.target.opened;
-        let options = opened
-            .snapshot_options(&self.parts, Label::new(RESUME), session_id, run_id)
-            .branches(vec![self.branch()]);
-        let whose = capture::Whose {
-            session_id,
-            run_id,
-            fence: None,
-        };
-        capture::capture(
-            op,
-            &self.parts,
-            locked,
-            &*self.target.backend,
-            &options,
-            whose,
-        )
     }
 
     /// Finds out where the branch goes on.
@@ -230,25 +204,19 @@ impl Going {
                 Err(e) => break (None, Advertised::default(), Some(chain(&e))),
             }
         };
-        let seen = self.seen(op, (local.clone(), remote), &refs, why.is_some())?;
-        let decided = resume(&seen);
-        let expected = match &decided {
-            Resume::CheckpointMissing { expected } => Some(expected),
-            _ => None,
-        };
-        let is_in_store =
-            expected.is_some_and(|id| branches.has(op, workspace, id).unwrap_or(false));
-        if let Some((kind, message)) = decided.refusal(&self.task.branch, is_in_store) {
-            let message = match why {
-                Some(why) => format!("{message}: {why}"),
-                None => message,
-            };
-            return Err(Error::new(kind, message));
+        let look = || self.seen(op, (local.clone(), remote), &refs, why.is_some());
+        let mut decided = self.decided(op, &look()?);
+        if let (Resume::Unanswered(_), Some(tip), Some(asking)) = (&decided, remote, asking)
+            && asking.clone().whole().remote().fetch(tip, &[], op).is_ok()
+        {
+            // What is here of the branch was a part of its history.
+            decided = self.decided(op, &look()?);
         }
+        self.refused(op, &decided, why)?;
         let (state, to) = match decided {
             Resume::Resumed { at, .. } => (ResumeState::Resumed, Some(at)),
             Resume::FastForward { to } => (ResumeState::FastForwarded, Some(to)),
-            _ => (ResumeState::Fresh, self.start(op)?),
+            _ => (ResumeState::Fresh, self.start(op, &refs)?),
         };
         let saved = match (&to, state) {
             (Some(to), ResumeState::Resumed | ResumeState::FastForwarded) => self.saved(op, to)?,
@@ -260,6 +228,79 @@ impl Going {
             to,
             saved,
         })
+    }
+
+    /// Where the branch goes on. What was made here and never sent counts as the branch here, unless
+    /// the remote has gone another way since: then the next checkpoint has both.
+    fn decided(&self, op: &Operation, seen: &Seen) -> Resume {
+        let decided = resume(seen);
+        let Some(unsent) = self.unsent(op, seen) else {
+            return decided;
+        };
+        match resume(&unsent) {
+            with_unsent @ Resume::Resumed { .. } => with_unsent,
+            _ => decided,
+        }
+    }
+
+    /// The same, with a checkpoint that was made here and not sent as the branch here, if it goes on
+    /// from that.
+    fn unsent(&self, op: &Operation, seen: &Seen) -> Option<Seen> {
+        let known = making::of_name(&self.parts, &self.task).ok()?;
+        let workspace = &self.target.opened.workspace;
+        let last = base_of_next(&known, workspace.id())?;
+        if last.status != CheckpointStatus::Made {
+            return None;
+        }
+        let commit = &last.commit;
+        if !self.branches().ok()?.has(op, workspace, commit).ok()? {
+            return None;
+        }
+        let goes_on = |tip: &Tip| self.reaches(op, commit, &tip.commit) == Answer::Yes;
+        if !seen.local.as_ref().is_none_or(goes_on) {
+            return None;
+        }
+        let mut unsent = seen.clone();
+        unsent.local = Some(Tip {
+            commit: commit.clone(),
+            has_recorded: match &seen.recorded {
+                Some(recorded) => self.reaches(op, commit, recorded),
+                None => Answer::No,
+            },
+            owner: Owner::Task(self.task.full_name()),
+        });
+        if let Remote::At(remote) = &seen.remote {
+            unsent.local_has_remote = self.reaches(op, commit, &remote.commit);
+            unsent.remote_has_local = self.reaches(op, &remote.commit, commit);
+        }
+        Some(unsent)
+    }
+
+    /// Refuses what is not resumed. `why`: the remote could not be asked.
+    fn refused(&self, op: &Operation, decided: &Resume, why: Option<String>) -> Result<(), Error> {
+        let workspace = &self.target.opened.workspace;
+        let (mut is_in_store, mut beside) = (false, None);
+        if let Resume::CheckpointMissing { expected } = decided {
+            is_in_store = self
+                .branches()?
+                .has(op, workspace, expected)
+                .unwrap_or(false);
+            let known = making::of_name(&self.parts, &self.task)?;
+            let row = known.into_iter().find(|row| row.commit == *expected);
+            beside = row.and_then(|row| row.branch.filter(|branch| *branch != self.task.branch));
+        }
+        let Some((kind, message)) = decided.refusal(&self.task.branch, is_in_store) else {
+            return Ok(());
+        };
+        let more = match (why, beside) {
+            (Some(why), _) => format!(": {why}"),
+            (None, Some(beside)) => format!(
+                "; it is on {beside}: merge that and {} in git, and save what comes of it with a checkpoint",
+                self.task.branch
+            ),
+            (None, None) => String::new(),
+        };
+        Err(Error::new(kind, format!("{message}{more}")))
     }
 
     /// The newest checkpoint of this workspace that the branch has, whether anybody has heard of that or
@@ -278,19 +319,31 @@ impl Going {
     }
 
     /// Where a branch begins that is nowhere; `None`: the repository has no commit yet.
-    fn start(&self, op: &Operation) -> Result<Option<String>, Error> {
+    /// Another task's work is none to begin with: nobody could tell whose the branch is.
+    fn start(&self, op: &Operation, refs: &Advertised) -> Result<Option<String>, Error> {
         let workspace = &self.target.opened.workspace;
         let named = |name: &str| {
             self.branches()?
                 .commit_named(op, workspace, name)
                 .map_err(failed)
         };
-        match &self.start_point {
-            Some(name) => named(name).map(Some),
+        let start = match &self.start_point {
+            Some(name) => named(name)?,
             None => match named("HEAD") {
-                Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-                commit => commit.map(Some),
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+                commit => commit?,
             },
+        };
+        match self.owner(op, &start, &beyond(refs)) {
+            Owner::Task(other) if other != self.task.full_name() => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "{} would begin at {start}, which is work of task {other}: go to another branch first, or name a start \
+                     point; nothing was moved",
+                    self.task.branch
+                ),
+            )),
+            _ => Ok(Some(start)),
         }
     }
 
@@ -344,8 +397,7 @@ impl Going {
             .iter()
             .filter(|row| row.status == CheckpointStatus::Proven);
         let recorded = base_of_next(proven, workspace.id()).map(|row| row.commit.clone());
-        // Another task's work may be in what all go on from.
-        let beyond: Vec<String> = refs.outside_of(OURS).map(|id| id.to_string()).collect();
+        let beyond = beyond(refs);
         let tip = |commit: &String| Tip {
             has_recorded: recorded
                 .as_ref()
@@ -377,7 +429,7 @@ impl Going {
         })
     }
 
-    fn reaches(&self, op: &Operation, commit: &str, ancestor: &str) -> Answer {
+    pub(super) fn reaches(&self, op: &Operation, commit: &str, ancestor: &str) -> Answer {
         let workspace = &self.target.opened.workspace;
         let reaches = self
             .target
@@ -399,118 +451,11 @@ impl Going {
             Ok(Trailer::Unknown) | Err(_) => Owner::Unanswered,
         }
     }
+}
 
-    /// Moves HEAD, branch, index and files.
-    fn carry_out(
-        &self,
-        op: &Operation,
-        locked: &mut LockedWorkspace,
-        goal: &Goal,
-    ) -> Result<Result<ResumedWork, Lacking>, Error> {
-        let branches = self.branches()?;
-        let from = self.capture(op, locked)?;
-        let (session_id, hold) = (&self.whose.session_id, &self.whose.hold);
-        let run_id = hold.as_ref().map(|hold| &hold.run_id);
-        let opened = &self.target.opened;
-        let guard = opened.snapshot_options(&self.parts, Label::GUARD, session_id, run_id);
-        let mut request = SwitchRequest::new(self.branch(), goal.to.clone(), self.parts.now())
-            .owner(guard.owner.clone());
-        request.from.clone_from(&goal.from);
-        request.saved.clone_from(&goal.saved);
-        let switch = match branches.prepare_switch(op, locked, &from.id, &request) {
-            Ok(switch) => switch,
-            Err(e) => {
-                let commit = match &e {
-                    BranchError::Incomplete { commit, .. } => commit.parse().ok(),
-                    _ => None,
-                };
-                let error = failed(e);
-                return Ok(Err(Lacking { commit, error }));
-            }
-        };
-        let head = (from.metadata.branch.clone(), from.metadata.head_ref.clone());
-        let mut outcome = None;
-        if !switch.is_there {
-            let row = capture::row_of(locked, &switch.to, Some(session_id), run_id);
-            capture::keep(&self.parts, vec![row])?;
-            let reached = self.reached(op, goal, head.1.as_deref());
-            let to = switch.to.id.clone();
-            let restoring = Restoring {
-                session_id: session_id.clone(),
-                hold: hold.clone(),
-                to,
-                purpose: RestorePurpose::Resume,
-                repository: true,
-            };
-            let restore = RestoreGoal::Undo {
-                before: switch.to.clone(),
-                after: from.clone(),
-                paths: Some(switch.paths),
-            };
-            let options = RestoreOptions::new(guard).repository(RepositoryRestore::Switch {
-                to: switch.to,
-                from,
-                reached,
-            });
-            let backend: &dyn Backend = &*self.target.backend;
-            let restored = restore::restore(
-                op,
-                &self.parts,
-                locked,
-                backend,
-                &restore,
-                &options,
-                &restoring,
-            )?;
-            outcome = Some(restored_document(&restored));
-        }
-        let made = goal
-            .to
-            .as_ref()
-            .map(|commit| branches.made_by(op, locked, commit));
-        let made = made.transpose().map_err(failed)?;
-        let namespace = self
-            .target
-            .names
-            .namespace
-            .as_ref()
-            .map(ToString::to_string);
-        let (author, made_at) = made.map_or((None, None), |(author, at)| {
-            let author = format!("{} <{}>", author.name, author.email);
-            (Some(author), Some(at))
-        });
-        tracing::info!(
-            branch = %self.task.branch,
-            commit = goal.to.as_deref().unwrap_or_default(),
-            author = author.as_deref().unwrap_or_default(),
-            "the work of a task goes on"
-        );
-        Ok(Ok(ResumedWork {
-            task: self.task.task.clone(),
-            namespace,
-            remote: self.target.address.as_ref().map(|a| a.address.to_string()),
-            state: goal.state,
-            commit: goal.to.clone(),
-            author,
-            made_at,
-            way_back: way_back(&self.task.branch, (head.0.as_deref(), head.1.as_deref())),
-            branch: self.task.branch.clone(),
-            branch_before: head.0,
-            commit_before: head.1,
-            restore: outcome,
-            submodules: switch.submodules,
-        }))
-    }
-
-    /// The commits that HEAD and the branch leave and the new tip reaches.
-    fn reached(&self, op: &Operation, goal: &Goal, head: Option<&str>) -> Vec<String> {
-        let Some(to) = &goal.to else {
-            return Vec::new();
-        };
-        let left = goal.from.as_deref().into_iter().chain(head);
-        let left = left.filter(|commit| self.reaches(op, to, commit) == Answer::Yes);
-        left.map(str::to_owned).collect()
-    }
+/// What all may go on from: another task's work may have come there.
+fn beyond(refs: &Advertised) -> Vec<String> {
+    refs.outside_of(OURS).map(|id| id.to_string()).collect()
 }
 
 /// What git says; what it cannot is never "no".
@@ -522,6 +467,6 @@ fn answered(reaches: Option<Reaches>) -> Answer {
     }
 }
 
-fn failed(error: BranchError) -> Error {
+pub(super) fn failed(error: BranchError) -> Error {
     Error::new(error.kind(), error)
 }

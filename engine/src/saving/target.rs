@@ -46,7 +46,7 @@ impl Target {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "{} is not in a git work tree, so that its work has no branch; nothing was done",
+                    "{} is in no git work tree that commits can be made for, so that its work has no branch; nothing was done",
                     printable(opened.workspace.disk_path())
                 ),
             ));

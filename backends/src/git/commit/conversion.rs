@@ -131,29 +131,31 @@ impl LineEnds {
 /// Whether lines end in CRLF in the work tree (`output_eol` in git's convert.c).
 fn writes_crlf(attributes: &AttributeValues, settings: &Settings) -> bool {
     let is = |name: &[u8], wanted: &[u8]| matches!(attributes.get(name), Some(Value::Text(text)) if text == wanted);
-    let autocrlf = settings.get("core", "autocrlf");
-    let is_input = autocrlf.is_some_and(|v| v.eq_ignore_ascii_case(b"input"));
-    let is_on = !is_input && settings.is_on("core", "autocrlf") == Some(true);
-    // `text`, or else its older name.
-    let text = match attributes.get(b"text") {
-        None | Some(Value::Unset) => &b"crlf"[..],
-        Some(_) => b"text",
+    // Anything else is as if it were not there.
+    let is_asked = |name: &&[u8]| {
+        let named = [&b"input"[..], b"auto"].iter().any(|word| is(name, word));
+        named || matches!(attributes.get(name), Some(Value::True | Value::False))
     };
-    match attributes.get(text) {
-        Some(Value::False) => return false,
-        Some(Value::Text(value)) if value == b"input" => return false,
-        _ => {}
-    }
-    if is(b"eol", b"lf") {
+    let asked = [&b"text"[..], b"crlf"].into_iter().find(is_asked);
+    let is_off = asked.is_some_and(|name| attributes.get(name) == Some(&Value::False));
+    if is_off || is(b"eol", b"lf") {
         return false;
     }
     if is(b"eol", b"crlf") {
         return true;
     }
-    let is_text = matches!(attributes.get(text), Some(Value::True)) || is(text, b"auto");
-    let has_eol = settings.get("core", "eol");
-    let eol_is_crlf = has_eol.is_some_and(|v| v.eq_ignore_ascii_case(b"crlf"));
-    is_on || (is_text && eol_is_crlf && !is_input)
+    let autocrlf = settings.get("core", "autocrlf");
+    let is_input = autocrlf.is_some_and(|v| v.eq_ignore_ascii_case(b"input"));
+    let is_on = !is_input && settings.is_on("core", "autocrlf") == Some(true);
+    match asked {
+        Some(name) if is(name, b"input") => false,
+        Some(_) => {
+            let eol = settings.get("core", "eol");
+            let eol_is_crlf = eol.is_some_and(|v| v.eq_ignore_ascii_case(b"crlf"));
+            is_on || (eol_is_crlf && !is_input)
+        }
+        None => is_on,
+    }
 }
 
 /// Whether git gives the bytes of a text that it has stored CRLF. Where it guesses, one that has

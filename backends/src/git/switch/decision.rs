@@ -1,47 +1,13 @@
 //! Deciding what comes to the paths that a branch has otherwise than HEAD. Pure but for what it is
 //! given to ask.
 
+use super::change::{Change, Coming, FileMove, is_submodule};
 use super::index::{Entries, StagedAs};
 use crate::branches::BranchError;
 use crate::git::commit::{LocalEdits, Side};
 use crate::git::tree_object::ItemKind;
 use crate::git::user_index::MODE_SUBMODULE;
 use crate::path::RelPath;
-
-/// A path, from the top of the work tree, at which the branch has something else than HEAD, or than
-/// what was saved from here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) path: RelPath,
-    /// What HEAD has.
-    pub(super) old: Option<Side>,
-    /// What was saved from here; `None`: nothing was ever.
-    pub(super) saved: Option<Option<Side>>,
-    /// What the branch has.
-    pub(super) new: Option<Side>,
-}
-
-/// What comes to one path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Coming {
-    pub(super) change: Change,
-    pub(super) file: FileMove,
-    /// Whether the index gets what the branch has.
-    pub(super) is_staged: bool,
-    /// The file or link that is there.
-    pub(super) captured: Option<Side>,
-}
-
-/// What becomes of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileMove {
-    /// It is as it is to be, or is somebody's since, or is left out of the work tree by intent.
-    Stays,
-    Written,
-    Removed,
-    /// It would be lost: why, as a clause about it.
-    InTheWay(&'static str),
-}
 
 /// What the decision rests on.
 pub(super) struct Seen<'a> {
@@ -56,29 +22,12 @@ pub(super) struct Seen<'a> {
     pub(super) as_captured: &'a dyn Fn(&RelPath) -> Result<Option<Side>, BranchError>,
     /// Whether something lies near a path that was not captured, or a repository of its own does.
     pub(super) has_more_below: &'a dyn Fn(&RelPath) -> bool,
+    /// Whether a path lies in a repository of its own.
+    pub(super) is_in_another: &'a dyn Fn(&RelPath) -> bool,
     /// What is on disk: whether it is a directory; `None`: nothing.
     pub(super) is_on_disk: &'a dyn Fn(&RelPath) -> Option<bool>,
     /// The workspace below the work tree.
     pub(super) scope: &'a RelPath,
-}
-
-impl Coming {
-    /// Whether the branch has another commit of a submodule there, or none any more.
-    pub(super) fn is_submodule(&self) -> bool {
-        let sides = [self.change.old, self.change.new].into_iter().flatten();
-        self.change.old != self.change.new && sides.into_iter().any(|s| s.0 == MODE_SUBMODULE)
-    }
-
-    /// Whether what comes is of the kind of what is there.
-    pub(super) fn keeps_kind(&self) -> bool {
-        let mode = |side: Option<Side>| side.map(|side| side.0);
-        mode(self.captured) == mode(self.change.new)
-    }
-
-    /// Whether a submodule comes where nothing was.
-    pub(super) fn makes_directory(&self) -> bool {
-        self.change.old.is_none() && is_submodule(self.change.new)
-    }
 }
 
 /// Whether what is in the workspace goes on from what was saved of it: some of that is still here.
@@ -107,11 +56,14 @@ impl Seen<'_> {
         let (file, is_staged) = match self.entries.staged_as(change) {
             StagedAs::Known => (self.file(change, captured)?, true),
             // It was staged since, and the branch brings nothing that was not here.
-            StagedAs::Other(_) if self.base(change) == change.new => (FileMove::Stays, false),
+            StagedAs::Other(_) if change.saved == Some(change.new) || change.old == change.new => {
+                (FileMove::Stays, false)
+            }
             StagedAs::Other(why) => (FileMove::InTheWay(why), false),
         };
         Ok(Coming {
             change: change.clone(),
+            is_kept: file == FileMove::Stays && self.here(change) != change.new,
             file,
             is_staged,
             captured,
@@ -135,7 +87,7 @@ impl Seen<'_> {
             _ => return Ok(FileMove::Stays),
         }
         if let Some(entry) = self.entries.at(path) {
-            if entry.is_skip_worktree && captured.is_none() {
+            if entry.is_skip_worktree && (self.is_on_disk)(path).is_none() {
                 return Ok(FileMove::Stays);
             }
             // git does not look at it, and so no difference is known.
@@ -145,19 +97,17 @@ impl Seen<'_> {
                 return Ok(FileMove::InTheWay(why));
             }
         }
+        if (self.is_in_another)(path) {
+            return Ok(FileMove::InTheWay("lies in a repository of its own"));
+        }
         if self.local.is_unsure(path, self.scope) {
             return Ok(FileMove::InTheWay("was changed, or could not be looked at"));
         }
-        let (here, base) = (self.here(change), self.base(change));
-        if here == change.new || (here != base && base == change.new) {
+        let Some(why) = self.lost(change) else {
             return Ok(FileMove::Stays);
-        }
-        if here != base {
-            return Ok(FileMove::InTheWay(match (here, change.old) {
-                (None, _) => "was removed",
-                (Some(_), None) => "is not tracked here",
-                (Some(_), Some(_)) => "was changed",
-            }));
+        };
+        if let Some(why) = why {
+            return Ok(FileMove::InTheWay(why));
         }
         if change.new.is_none() {
             return Ok(FileMove::Removed);
@@ -176,12 +126,35 @@ impl Seen<'_> {
         }
     }
 
-    /// What the work here began with.
-    fn base(&self, change: &Change) -> Option<Side> {
-        match change.saved {
-            Some(saved) if self.is_on_saved => saved,
-            _ => change.old,
+    /// Why what is here would be lost if the branch's came; `None`: it stays, and `Some(None)`: nothing
+    /// would be.
+    fn lost(&self, change: &Change) -> Option<Option<&'static str>> {
+        let (here, saved) = (self.here(change), change.saved);
+        let has_gone_on = saved != Some(change.new);
+        if here == change.new {
+            return None;
         }
+        if saved == Some(here) {
+            return Some(None);
+        }
+        if here == change.old {
+            // HEAD's, or put back by hand since it was saved.
+            return match (self.is_on_saved && saved != Some(here), has_gone_on) {
+                (false, _) => Some(None),
+                (true, false) => None,
+                (true, true) if saved.is_none() => Some(None),
+                (true, true) => Some(Some("was put back")),
+            };
+        }
+        // A change on top of what the branch has.
+        if !has_gone_on || change.old == change.new {
+            return None;
+        }
+        Some(Some(match (here, change.old) {
+            (None, _) => "was removed",
+            (Some(_), None) => "is not tracked here",
+            (Some(_), Some(_)) => "was changed",
+        }))
     }
 
     /// What keeps a file from being written.
@@ -202,7 +175,10 @@ impl Seen<'_> {
             (Some(true), _) if (self.has_more_below)(path) => {
                 Some("is a directory here that has more than git knows")
             }
-            (Some(false), None) => Some("is ignored, or was not captured"),
+            // A capture may have more than git knows.
+            (Some(false), captured) if self.here(change).is_none() && captured != change.new => {
+                Some("is ignored, or was not captured")
+            }
             _ => None,
         }
     }
@@ -215,7 +191,7 @@ impl Seen<'_> {
         let Ok(change) = at.map(|at| &self.changes[at]) else {
             return false;
         };
-        change.new.is_none() && self.here(change) == self.base(change)
+        change.new.is_none() && matches!(self.lost(change), Some(None))
     }
 
     /// Whether there is anything but an empty directory or a repository of its own.
@@ -231,10 +207,6 @@ impl Seen<'_> {
         let below = below.take_while(move |(at, _)| at.starts_with(path));
         below.filter(|(_, edit)| edit.is_some()).map(|(at, _)| at)
     }
-}
-
-fn is_submodule(side: Option<Side>) -> bool {
-    side.is_some_and(|side| side.0 == MODE_SUBMODULE)
 }
 
 /// What a tree, or an index, has for it.

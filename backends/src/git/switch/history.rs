@@ -7,12 +7,15 @@ use crate::checkpoint::{CheckpointError, Reaches};
 use crate::git::commit;
 use crate::git::either::Either;
 use crate::git::either::past::Past;
-use crate::git::repository::{UserRepository, is_ref_name};
+use crate::git::repository::{Shallow, UserRepository, is_ref_name};
 use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
 
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
+
+/// So many commits of a branch are looked at for a trailer, by first parents.
+const MAX_LOOKED_AT: usize = 1_000;
 
 /// So many commits are gone through by first parents.
 const MAX_FIRST_PARENTS: usize = 1_000_000;
@@ -44,28 +47,54 @@ pub(in crate::git) fn newest_trailer(
     (wanted, beside): (&str, &str),
 ) -> Result<Trailer, BranchError> {
     let past = Past::new(op, Some(either.repository), either.store)?;
-    let ends = either.store.history_ends()?;
-    let unreached = match past.unreached(&[tip], beyond, &HashSet::new(), &ends) {
-        Err(CheckpointError::CommitMissing { .. }) => return Ok(Trailer::Unknown),
-        unreached => unreached?,
-    };
-    for found in unreached.commits {
-        let Some((_, bytes)) = either.object(op, found.id, MAX_COMMIT_BYTES)? else {
+    let shallow = either.repository.shallow().map_err(super::commit_error)?;
+    let mut at = Some(tip);
+    // A checkpoint goes on from the one before it by its first parent.
+    for _ in 0..MAX_LOOKED_AT {
+        let Some(id) = at.filter(|id| !beyond.contains(id)) else {
+            return Ok(Trailer::Nowhere);
+        };
+        let (Some(commit), Some((_, bytes))) =
+            (past.commit(id)?, either.object(op, id, MAX_COMMIT_BYTES)?)
+        else {
             return Ok(Trailer::Unknown);
         };
-        let text = String::from_utf8_lossy(&bytes);
-        let message = text.split_once("\n\n").map_or("", |(_, message)| message);
-        let trailers = commit::trailers(message);
-        let of = |name: &str| {
-            let mut pairs = trailers.iter().filter_map(|line| line.split_once(": "));
-            let found = pairs.rfind(|(key, _)| key.eq_ignore_ascii_case(name));
-            found.map(|(_, value)| value.trim().to_owned())
-        };
-        if let (Some(value), Some(_)) = (of(wanted), of(beside)) {
-            return Ok(Trailer::Value(value));
+        if let Some(value) = value_of(&bytes, wanted, beside) {
+            return Ok(match is_reached(&past, id, beyond)? {
+                true => Trailer::Nowhere,
+                false => Trailer::Value(value),
+            });
         }
+        let parent = commit.parents.first().copied();
+        at = parent.filter(|_| !shallow.has(&id));
     }
     Ok(Trailer::Nowhere)
+}
+
+/// What a commit says of a trailer, if it has another beside it.
+fn value_of(bytes: &[u8], wanted: &str, beside: &str) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let (_, message) = text.split_once("\n\n")?;
+    let trailers = commit::trailers(message);
+    let of = |name: &str| {
+        let mut pairs = trailers.iter().filter_map(|line| line.split_once(": "));
+        let found = pairs.rfind(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim().to_owned())
+    };
+    of(beside).and(of(wanted))
+}
+
+/// Whether one of `others` reaches a commit. What is nowhere reaches nothing.
+fn is_reached(past: &Past<'_>, id: ObjectId, others: &[ObjectId]) -> Result<bool, BranchError> {
+    if others.is_empty() {
+        return Ok(false);
+    }
+    let unreached = past.unreached(&[id], others, &HashSet::new(), &Shallow::default());
+    match unreached {
+        Ok(unreached) => Ok(unreached.commits.iter().all(|commit| commit.id != id)),
+        Err(CheckpointError::CommitMissing { .. }) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// See [`Branches::have_one_base`](crate::Branches::have_one_base).
@@ -110,7 +139,11 @@ pub(in crate::git) fn commit_named(
     repository: &UserRepository,
     name: &str,
 ) -> Result<ObjectId, BranchError> {
-    let unknown = || BranchError::NotFound(format!("no commit, branch or tag is called {name:?}"));
+    let unknown = || {
+        BranchError::NotFound(format!(
+            "{name:?} is no full id of a commit, no branch, and no tag of one"
+        ))
+    };
     let id = match name.parse::<ObjectId>() {
         Ok(id) => id,
         Err(_) if name == "HEAD" => {

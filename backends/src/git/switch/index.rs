@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::decision::{Change, Coming};
+use super::change::{Change, Coming};
 use crate::branches::BranchError;
 use crate::git::commit::{Side, TreeChange};
 use crate::git::repository::UserRepository;

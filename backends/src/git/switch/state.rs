@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decision::{Change, Coming, FileMove};
+use super::change::{Change, Coming, FileMove};
 use super::index::Entries;
 use crate::borrow_mode::BorrowMode;
 use crate::branches::{BranchError, SwitchRequest};

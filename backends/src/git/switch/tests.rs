@@ -388,7 +388,11 @@ const TEXTS: [&str; 8] = [
     "$Id: a b c $ $Id: x$ $Id\n",
 ];
 
-const ATTRIBUTES: [&str; 12] = [
+const ATTRIBUTES: [&str; 16] = [
+    "* text=input eol=crlf\n",
+    "* crlf=input eol=crlf\n",
+    "* text=foo -crlf\n",
+    "* text=foo crlf=input\n",
     "",
     "* text=auto\n",
     "* text\n",

@@ -17,7 +17,9 @@ pub(super) fn add_task(transaction: &Connection, row: &WorkTaskRow) -> Result<()
              last_failure_at, flagged, input_cursor, created_at, updated_at)
          SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
           WHERE NOT EXISTS (SELECT 1 FROM work_tasks
-                             WHERE remote = ?4 AND (namespace IS NULL) <> (?3 IS NULL))
+                             WHERE remote = ?4 AND (namespace IS NULL) <> (?3 IS NULL)
+                               AND EXISTS (SELECT 1 FROM checkpoints
+                                            WHERE checkpoints.task_id = work_tasks.id))
          ON CONFLICT DO NOTHING",
         params![
             row.id.as_str(),
