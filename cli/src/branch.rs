@@ -157,7 +157,7 @@ pub(crate) fn finding(
     let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     if fingerprint.len() != FINGERPRINT_CHARS || !fingerprint.bytes().all(is_digit) {
         return Err(Failure::usage(format!(
-            "a fingerprint has {FINGERPRINT_CHARS} hexadecimal digits, as \"task checkpoint\" prints them; nothing was allowed"
+            "a fingerprint has {FINGERPRINT_CHARS} hexadecimal digits, as \"task checkpoint\" prints them; nothing was done"
         )));
     }
     Ok(AllowedSecret::new(rule, path, fingerprint))

@@ -166,8 +166,17 @@ pub(crate) enum TaskRequest {
     Checkpoint(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
     /// Save the work of the run whose command this is.
     CheckpointOfRun(Box<CurrentRun>, Box<BranchArgs>),
-    /// Let a finding be sent.
-    AllowSecret(Box<WorkspaceOptions>, AllowedSecret),
+    /// Let a finding be sent, or no more; `None`: list those that may be.
+    AllowSecret(Box<WorkspaceOptions>, Option<(AllowedSecret, Allowance)>),
+}
+
+/// What the user decides about a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowance {
+    /// It may be sent.
+    Given,
+    /// It may not be sent any more.
+    TakenBack,
 }
 
 /// A task to be shown.
@@ -1009,12 +1018,18 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
             let workspace = chooser.configured()?.0;
             TaskRequest::Checkpoint(Box::new(workspace), Box::new(options))
         }
-        TaskCommand::AllowSecret {
-            rule,
-            path,
-            fingerprint,
-        } => {
-            let finding = branch::finding(rule, &path, fingerprint)?;
+        TaskCommand::AllowSecret(args) => {
+            let allowance = match args.remove {
+                true => Allowance::TakenBack,
+                false => Allowance::Given,
+            };
+            let finding = match (args.rule, args.path, args.fingerprint) {
+                (Some(rule), Some(path), Some(fingerprint)) => {
+                    let finding = branch::finding(rule, &path, fingerprint)?;
+                    Some((finding, allowance))
+                }
+                _ => None,
+            };
             TaskRequest::AllowSecret(Box::new(chooser.plain()?), finding)
         }
     })

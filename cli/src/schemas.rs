@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord, RestoreDocument, ResumedWork,
-    RunDocument, RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry,
-    UndoOutcome, WorkTaskRecord,
+    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord,
+    RestoreDocument, ResumedWork, RunDocument, RunExport, RunRecord, SavedWork, SessionRecord,
+    TakenSnapshot, TranscriptEntry, UndoOutcome, WorkTaskRecord,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
@@ -61,6 +61,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("snapshot-pin", of::<snapshot::PinnedDocument<'_>>()),
         ("snapshot-rm", of::<RemovalOutcome>()),
         ("snapshot", of::<TakenSnapshot>()),
+        ("task-allow-secret-list", of::<Vec<AllowedSecretRecord>>()),
         ("task-allow-secret", of::<task::Allowed<'_>>()),
         ("task-checkpoint", of::<SavedWork>()),
         ("task-resume", of::<ResumedWork>()),

@@ -99,6 +99,9 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         }
         "persist_failed" => generator.subschema_for::<branch_data::PersistFailed<'_>>(),
         "persist_flagged" => generator.subschema_for::<branch_data::PersistFlagged<'_>>(),
+        "secret_allowed" | "secret_forbidden" => {
+            generator.subschema_for::<branch_data::SecretAllowed<'_>>()
+        }
         "push_divergence_retried" | "push_divergence_recovered" | "push_divergence_failed" => {
             generator.subschema_for::<branch_data::PushDivergence<'_>>()
         }

@@ -118,6 +118,7 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     let fingerprint = "0".repeat(64);
     let allow = format!("task allow-secret github_token notes {fingerprint}");
     seen.document(0, &allow);
+    seen.document(0, "task allow-secret");
     seen.document(0, "purge notes --plan");
     seen.document(0, "purge notes");
     let other = seen.document(0, "snapshot");

@@ -365,6 +365,40 @@ fn a_secret_value_stays_here_until_the_user_says_that_it_is_none() {
     ]);
     let sent = saved(&ws, &remote);
     assert_eq!(sent["state"], "pushed");
+    ws.json([
+        "task",
+        "allow-secret",
+        "github_token",
+        "d/key",
+        &fingerprint,
+    ]);
+    let listed = ws.json(["task", "allow-secret"]);
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed[0]["path"], "d/key");
+    assert_eq!(listed[0]["fingerprint"], fingerprint);
+    let take_back = [
+        "task",
+        "allow-secret",
+        "--remove",
+        "github_token",
+        "d/key",
+        &fingerprint,
+    ];
+    assert_eq!(ws.json(take_back)["allowed"], false);
+    ws.try_json(take_back).error("NotFound");
+    assert_eq!(ws.json(["task", "allow-secret"]), serde_json::json!([]));
+    ws.try_json(["task", "allow-secret", "--remove"]).exits(2);
+    ws.try_json(["task", "allow-secret", "github_token"])
+        .exits(2);
+    // What was sent is there; what would be revealed once more is refused.
+    ws.write("d/key", format!("b\nother = {SECRET}\n"));
+    let again = save(&ws, &remote).exits(1).json();
+    assert_eq!(again["failure"], "SecretFound");
+    let types = ["--type", "secret_allowed", "--type", "secret_forbidden"];
+    let told = ws.events(types);
+    let types: Vec<&Value> = told.iter().map(|event| &event["type"]).collect();
+    assert_eq!(types, ["secret_allowed", "secret_forbidden"]);
+    assert_eq!(told[1]["data"]["fingerprint"], fingerprint);
     let database = fs::read(ws.state().join("state.db")).unwrap_or_default();
     assert!(
         !database

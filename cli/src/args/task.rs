@@ -58,20 +58,31 @@ Examples:
 
 Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")]
     Resume(ResumeArgs),
-    /// Let checkpoints of this workspace be sent although a secret value was found in them.
+    /// Let checkpoints of this workspace be sent although a secret value was found in them; without
+    /// arguments, list what is allowed.
     ///
     /// "task checkpoint" prints the three words where it finds one. It is for you to know that the
     /// value is none.
     #[command(after_help = "\
-Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
-    AllowSecret {
-        /// The rule that found it.
-        rule: String,
-        /// The file, from the top of the work tree.
-        path: OsString,
-        /// What tells the value from others.
-        fingerprint: String,
-    },
+Exit codes: 0 done, 1 it could not be done, or what is to be taken back is not allowed; 2 the command
+line is wrong.")]
+    AllowSecret(AllowSecretArgs),
+}
+
+/// The arguments of `task allow-secret`.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct AllowSecretArgs {
+    /// The rule that found it.
+    #[arg(requires = "path")]
+    pub(crate) rule: Option<String>,
+    /// The file, from the top of the work tree.
+    #[arg(requires = "fingerprint")]
+    pub(crate) path: Option<OsString>,
+    /// What tells the value from others.
+    pub(crate) fingerprint: Option<String>,
+    /// Take back that it is allowed.
+    #[arg(long, requires = "rule")]
+    pub(crate) remove: bool,
 }
 
 /// The arguments of `task show`.

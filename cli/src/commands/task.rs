@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use serde::Serialize;
-use stillframe::backends::{AllowedSecret, OmissionReason, SkipReason, shell_word};
+use stillframe::backends::{AllowedSecret, OmissionReason, RelPath, SkipReason, shell_word};
 use stillframe::records::{
-    CheckpointRecord, FoundSecret, ResumeState, ResumedWork, SavedState, SavedWork, WorkTaskRecord,
+    AllowedSecretRecord, CheckpointRecord, FoundSecret, ResumeState, ResumedWork, SavedState,
+    SavedWork, WorkTaskRecord,
 };
 use stillframe::tasks::WorkBranchOptions;
 use stillframe::{CancellationToken, WorkspaceOptions};
@@ -18,7 +19,7 @@ use crate::branch;
 use crate::config::{Held, Source};
 use crate::failure::Failure;
 use crate::output::{self, Reply, count, printable};
-use crate::request::{CurrentRun, ShowTask, TaskRequest};
+use crate::request::{Allowance, CurrentRun, ShowTask, TaskRequest};
 
 /// The digits of a commit that people read.
 const SHORT: usize = 7;
@@ -46,16 +47,18 @@ pub(crate) struct Shown {
     settings: Vec<Held>,
 }
 
-/// A finding that may be sent from now on.
+/// A finding that may be sent from now on, or may not be sent any more.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Allowed<'a> {
     /// The rule.
     rule: &'a str,
     /// The file.
-    path: &'a stillframe::backends::RelPath,
+    path: &'a RelPath,
     /// What tells the value from others.
     fingerprint: &'a str,
+    /// Whether it may be sent.
+    allowed: bool,
 }
 
 /// What is asked of tasks.
@@ -76,7 +79,10 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
         TaskRequest::Resume(workspace, branch) => {
             while_wanted(*workspace, |workspace| resume(tools, workspace, *branch)).await
         }
-        TaskRequest::AllowSecret(workspace, finding) => allow(tools, *workspace, finding).await,
+        TaskRequest::AllowSecret(workspace, None) => allowed(tools, *workspace).await,
+        TaskRequest::AllowSecret(workspace, Some((finding, allowance))) => {
+            allow(tools, *workspace, finding, allowance).await
+        }
     }
 }
 
@@ -308,27 +314,64 @@ pub(super) fn again(branch: &WorkBranchOptions, elsewhere: &str) -> String {
     command
 }
 
-/// Lets a finding be sent.
+/// Lists the findings that may be sent.
+async fn allowed(tools: &Tools, workspace: WorkspaceOptions) -> Result<Reply, Failure> {
+    let all = tools.engine.allowed_secrets(&workspace).await?;
+    let reply = Reply::new(tools.json, &all, || {
+        let line = |one: &AllowedSecretRecord| {
+            format!(
+                "{}  {}  {}  {}\n",
+                one.allowed_at,
+                printable(&one.rule),
+                typed(&one.path),
+                one.fingerprint
+            )
+        };
+        all.iter().map(line).collect()
+    });
+    Ok(match all.is_empty() {
+        true => reply.note("no finding is allowed in this workspace"),
+        false => reply,
+    })
+}
+
+/// Lets a finding be sent, or no more.
 async fn allow(
     tools: &Tools,
     workspace: WorkspaceOptions,
     finding: AllowedSecret,
+    allowance: Allowance,
 ) -> Result<Reply, Failure> {
-    tools
-        .engine
-        .allow_secret(&workspace, finding.clone())
-        .await?;
+    let engine = &tools.engine;
+    let it = finding.clone();
+    match allowance {
+        Allowance::Given => engine.allow_secret(&workspace, it).await?,
+        Allowance::TakenBack => engine.forbid_secret(&workspace, it).await?,
+    }
     let document = Allowed {
         rule: &finding.rule,
         path: &finding.path,
         fingerprint: &finding.fingerprint,
+        allowed: allowance == Allowance::Given,
     };
     Ok(Reply::new(tools.json, &document, || {
+        let may = match allowance {
+            Allowance::Given => "may be sent with it",
+            Allowance::TakenBack => "may not be sent with it any more",
+        };
         format!(
-            "checkpoints of this workspace may be sent with it: {} in {}\n",
+            "checkpoints of this workspace {may}: {} in {}\n",
             finding.rule, finding.path
         )
     }))
+}
+
+/// The path of a finding as a shell takes it: the top of the work tree stands for a message.
+fn typed(path: &RelPath) -> String {
+    shell_word(match path.is_root() {
+        true => b".",
+        false => path.as_bytes(),
+    })
 }
 
 fn short(commit: &str) -> &str {
@@ -412,14 +455,10 @@ fn ways(saved: &SavedWork) -> Vec<String> {
             (false, 0) => format!("the name {}", found.path),
             (false, line) => format!("{} line {line}", found.path),
         };
-        let path = match found.path.is_root() {
-            true => b".",
-            false => found.path.as_bytes(),
-        };
         format!(
             "if {place} has no secret: stillframe task allow-secret {} {} {}",
             found.rule,
-            shell_word(path),
+            typed(&found.path),
             found.fingerprint
         )
     };

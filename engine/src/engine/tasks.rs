@@ -6,10 +6,12 @@ use stillframe_remote::branch_name::Namespace;
 
 use super::Engine;
 use crate::error::Error;
-use crate::id::RunId;
+use crate::events::branch_data::SecretAllowed;
+use crate::events::event::EventType;
+use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
 use crate::options::work_branch::WorkBranchOptions;
-use crate::records::allowed_finding::AllowedFinding;
+use crate::records::allowed_finding::{AllowedFinding, AllowedSecretRecord};
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::{CheckpointRecord, SavedWork, WorkTaskRecord};
@@ -18,7 +20,7 @@ use crate::saving::target::Target;
 use crate::saving::work::Wanted;
 use crate::saving::{recorded, save};
 use crate::state::branch_change::BranchChange;
-use crate::state::change::Change;
+use crate::state::change::{Change, NewEvent};
 
 impl Engine {
     /// The tasks that have a branch, in the order in which they were first heard of.
@@ -104,17 +106,93 @@ impl Engine {
                 finding.rule
             )));
         }
+        let (row, is_allowed) = self.finding(workspace, finding).await?;
+        match is_allowed {
+            true => Ok(()),
+            false => {
+                self.decide(BranchChange::AllowFinding, row, EventType::SECRET_ALLOWED)
+                    .await
+            }
+        }
+    }
+
+    /// Takes back what [`Engine::allow_secret`] has allowed: the next checkpoint with `finding` in it
+    /// is not sent. What was sent stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`: it is not allowed in this workspace.
+    pub async fn forbid_secret(
+        &self,
+        workspace: &WorkspaceOptions,
+        finding: AllowedSecret,
+    ) -> Result<(), Error> {
+        let (row, is_allowed) = self.finding(workspace, finding).await?;
+        match is_allowed {
+            true => {
+                let told = EventType::SECRET_FORBIDDEN;
+                self.decide(BranchChange::ForbidFinding, row, told).await
+            }
+            false => Err(Error::not_found(format!(
+                "a {} in {} with this fingerprint is not allowed in this workspace; nothing was done",
+                row.rule, row.path
+            ))),
+        }
+    }
+
+    /// The findings that the user lets be sent from a workspace, in the order in which they were
+    /// allowed.
+    pub async fn allowed_secrets(
+        &self,
+        workspace: &WorkspaceOptions,
+    ) -> Result<Vec<AllowedSecretRecord>, Error> {
+        let opened = self.core.open_known(workspace).await?;
+        let repository = opened.workspace.id().to_owned();
+        let found = self.read(move |store| store.allowed_findings(&repository));
+        Ok(found.await?.into_iter().map(Into::into).collect())
+    }
+
+    /// A finding of a workspace, and whether it is allowed.
+    async fn finding(
+        &self,
+        workspace: &WorkspaceOptions,
+        finding: AllowedSecret,
+    ) -> Result<(AllowedFinding, bool), Error> {
         let opened = self.core.open_known(workspace).await?;
         let row = AllowedFinding {
             repository: opened.workspace.id().to_owned(),
             rule: finding.rule,
             path: finding.path,
             fingerprint: finding.fingerprint,
-            allowed_at: parts.now(),
+            allowed_at: self.core.parts.now(),
         };
-        let allow = Change::Branch(Box::new(BranchChange::AllowFinding(row)));
-        parts.writer.commit(vec![allow]).await?;
-        Ok(())
+        let repository = row.repository.clone();
+        let allowed = self.read(move |store| store.allowed_findings(&repository));
+        let is_allowed = allowed.await?.into_iter().any(|one| {
+            let allowed_at = row.allowed_at;
+            AllowedFinding { allowed_at, ..one } == row
+        });
+        Ok((row, is_allowed))
+    }
+
+    /// Puts on record what the user decides about a finding, and that it was decided.
+    async fn decide(
+        &self,
+        change: fn(AllowedFinding) -> BranchChange,
+        row: AllowedFinding,
+        event_type: EventType,
+    ) -> Result<(), Error> {
+        let session_id = SessionId::of_workspace(&row.repository);
+        self.core.ensure_session(&session_id, None).await?;
+        let said = SecretAllowed {
+            repository: &row.repository,
+            rule: &row.rule,
+            path: Some(&row.path).filter(|path| !path.is_root()),
+            fingerprint: &row.fingerprint,
+        };
+        let told = NewEvent::new(event_type, &session_id, None, row.allowed_at, said);
+        let changes = vec![Change::Append(told), Change::Branch(Box::new(change(row)))];
+        self.core.parts.writer.commit(changes).await.map(drop)
     }
 
     /// Where a run that is at work works, and where its work goes, as it was started but without who

@@ -73,6 +73,19 @@ pub(crate) struct SecretFinding<'a> {
     pub(crate) fingerprint: &'a str,
 }
 
+/// `secret_allowed`, `secret_forbidden`.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct SecretAllowed<'a> {
+    /// The id of the store whose work it is in.
+    pub(crate) repository: &'a str,
+    pub(crate) rule: &'a str,
+    /// Null: it is in a message, or in the name of an author.
+    pub(crate) path: Option<&'a RelPath>,
+    /// Tells this value from others.
+    pub(crate) fingerprint: &'a str,
+}
+
 /// `checkpoint_ready`.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -197,6 +210,15 @@ mod tests {
         let found = failed("SecretFound", vec![finding(Some(&path)), finding(None)]);
         let text = r#"[{"fingerprint":"ab","line":7,"path":"a.docx","rule":"jwt"},{"fingerprint":"ab","line":7,"path":null,"rule":"jwt"}]"#;
         assert_eq!(data(&found)["findings"].to_string(), text);
+        let allowed = |path| SecretAllowed {
+            repository: "s",
+            rule: "jwt",
+            path,
+            fingerprint: "ab",
+        };
+        let text = r#"{"fingerprint":"ab","path":"a.docx","repository":"s","rule":"jwt"}"#;
+        says(allowed(Some(&path)), text);
+        assert!(data(&allowed(None))["path"].is_null());
     }
 
     #[test]

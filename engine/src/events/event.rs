@@ -175,6 +175,11 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// The work of a task was not saved several times in a row, and a person should look. Data:
     /// `task_id`, `failures`, `kind`.
     PERSIST_FLAGGED = "persist_flagged";
+    /// The user lets work be sent although this was found in it. Data: `repository`, `rule`, `path`
+    /// (null: in a message, or in the name of an author), `fingerprint`.
+    SECRET_ALLOWED = "secret_allowed";
+    /// The user does so no more. Data: as before.
+    SECRET_FORBIDDEN = "secret_forbidden";
     /// The work branch had commits that this side did not know, and they are merged with the work
     /// to be pushed once more. Data: `task_id`, `branch`.
     PUSH_DIVERGENCE_RETRIED = "push_divergence_retried";

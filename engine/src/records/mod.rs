@@ -47,6 +47,7 @@ pub use crate::id::{
     AgentId, ArtifactId, EffectId, EventId, InvalidId, QuestionId, ReviewId, StepId,
 };
 pub use agent::{AgentDraft, AgentRecord, AgentStatus};
+pub use allowed_finding::AllowedSecretRecord;
 pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use export::{ExportLine, ExportOutcome, ExportedArtifact, ExportedRun};

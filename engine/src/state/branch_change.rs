@@ -48,6 +48,8 @@ pub(crate) enum BranchChange {
     },
     /// A finding that the user allows. One that is allowed stays as it is.
     AllowFinding(AllowedFinding),
+    /// A finding that the user allows no more; that it was not allowed is no error.
+    ForbidFinding(AllowedFinding),
     /// Something that is kept from now on.
     AddQuarantine(QuarantineRow),
     /// The user lets go of something in quarantine; only if it is kept.

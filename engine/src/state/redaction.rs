@@ -135,6 +135,7 @@ fn branch(rules: &SecretRules, change: &mut BranchChange) {
         BranchChange::ClaimFollowUp { .. }
         | BranchChange::DropFollowUp(_)
         | BranchChange::AllowFinding(_)
+        | BranchChange::ForbidFinding(_)
         | BranchChange::EndQuarantine { .. } => {}
     }
 }

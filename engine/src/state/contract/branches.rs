@@ -519,6 +519,12 @@ pub(crate) fn a_finding_is_allowed_in_its_repository_by_all_that_it_is(state: &i
     assert_eq!(store.allowed_findings("web").unwrap(), rows[..2]);
     assert_eq!(store.allowed_findings("api").unwrap(), rows[2..]);
     assert_eq!(store.allowed_findings("other").unwrap(), []);
+    let mut store = state.open();
+    let forbid = write(BranchChange::ForbidFinding(finding("web", b"b", 0)));
+    store.commit(std::slice::from_ref(&forbid)).unwrap();
+    store.commit(&[forbid]).unwrap();
+    assert_eq!(store.allowed_findings("web").unwrap(), rows[..1]);
+    assert_eq!(store.allowed_findings("api").unwrap(), rows[2..]);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }
 

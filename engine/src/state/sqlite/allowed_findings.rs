@@ -27,6 +27,24 @@ pub(super) fn allow_finding(
     Ok(())
 }
 
+/// Allows a finding no more.
+pub(super) fn forbid_finding(
+    transaction: &Connection,
+    row: &AllowedFinding,
+) -> Result<(), StateError> {
+    transaction.execute(
+        "DELETE FROM allowed_findings
+         WHERE repository = ?1 AND rule = ?2 AND path = ?3 AND fingerprint = ?4",
+        params![
+            row.repository,
+            row.rule,
+            row.path.as_bytes(),
+            row.fingerprint
+        ],
+    )?;
+    Ok(())
+}
+
 pub(super) const SELECT_ALLOWED_FINDING: &str = concat!(
     "SELECT fingerprint, repository, rule, path, allowed_at, ",
     damaged!(allowed_findings),

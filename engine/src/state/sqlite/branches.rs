@@ -3,7 +3,9 @@
 use rusqlite::{Connection, params};
 
 use super::SqliteStore;
-use super::allowed_findings::{SELECT_ALLOWED_FINDING, allow_finding, read_allowed_finding};
+use super::allowed_findings::{
+    SELECT_ALLOWED_FINDING, allow_finding, forbid_finding, read_allowed_finding,
+};
 use super::came_for;
 use super::checkpoints::{SELECT_CHECKPOINT, put_checkpoint, read_checkpoint};
 use super::follow_ups::{SELECT_FOLLOW_UP, drop_follow_up, put_follow_up, read_follow_up};
@@ -41,6 +43,7 @@ pub(super) fn apply_branch(
         BranchChange::AddNotice(row) => add_notice(transaction, row),
         BranchChange::MoveNotice { from, row } => move_notice(transaction, *from, row),
         BranchChange::AllowFinding(row) => allow_finding(transaction, row),
+        BranchChange::ForbidFinding(row) => forbid_finding(transaction, row),
         BranchChange::AddQuarantine(row) => add_quarantine(transaction, row),
         BranchChange::EndQuarantine { id, to, at } => end_quarantine(transaction, id, *to, *at),
     }

@@ -14,6 +14,7 @@ use crate::events::data::ErrorOccurred;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::options::work_branch::WorkBranchOptions;
+use crate::records::allowed_finding::AllowedFinding;
 use crate::records::saved_work::{SavedState, SavedWork};
 use crate::saving::save::Prepared;
 use crate::saving::work::{Content, Wanted};
@@ -36,8 +37,8 @@ struct Inner {
 struct Last {
     /// What it was made of, if that is where it can be.
     settled: Option<SnapshotId>,
-    /// It, if it has a secret value, and how many findings the user had allowed by then.
-    refused: Option<(SavedWork, usize)>,
+    /// It, if it has a secret value, and the findings that the user had allowed by then.
+    refused: Option<(SavedWork, Vec<AllowedFinding>)>,
     /// Why there was none, as the log has it.
     told: Option<Failure>,
 }
@@ -171,15 +172,15 @@ impl StepLog {
         prepared.save(core, wanted, content, cancel).await
     }
 
-    /// How many findings the user has allowed in the workspace.
-    async fn allowed_findings(&self) -> usize {
+    /// The findings that the user has allowed in the workspace.
+    async fn allowed_findings(&self) -> Vec<AllowedFinding> {
         let Some(place) = &self.inner.place else {
-            return 0;
+            return Vec::new();
         };
         let repository = place.opened.workspace.id().to_owned();
         let reader = &self.inner.core.parts.reader;
         let found = reader.read(move |store| store.allowed_findings(&repository));
-        found.await.map_or(0, |found| found.len())
+        found.await.unwrap_or_default()
     }
 
     /// Puts on record why nothing was made.
