@@ -155,12 +155,89 @@ fn a_machine_that_dies_takes_no_more_with_it_than_was_never_saved() {
     let finished = run(&two, 0, "echo finished >> work");
     assert_eq!(finished["workspace"]["saved"]["state"], "pushed");
     assert_eq!(two.read("work"), b"1\n2\n3\n4\nfinished\n");
-    // What the first one had not saved is in the way, and is named; nothing is lost.
-    refused(&one, "Conflict", "work is not tracked here");
-    one.write("work", "1\n2\n3\n4\n");
-    assert_eq!(resumed(&one)["commit"], *at(&one).unwrap());
-    assert_eq!(one.read("work"), b"1\n2\n3\n4\nfinished\n");
+    // What the first one had not saved is saved once it is back: beside the branch, which has gone on.
+    one.json(["snapshot"]);
+    let runs = one.json(["runs"]);
+    assert_eq!(runs[0]["status"], "failed", "{runs}");
+    let beside = [
+        "for-each-ref",
+        "--format=%(refname)",
+        "refs/heads/stillframe",
+    ];
+    let branches = git::text(&one.home(), &remote(&one), beside);
+    let beside = branches
+        .lines()
+        .find(|name| name.contains("--diverged-"))
+        .unwrap();
+    let work = git::text(
+        &one.home(),
+        &remote(&one),
+        ["show", &format!("{beside}:work")],
+    );
+    assert_eq!(work, "1\n2\n3\n4\nunsaved");
+    let message = resume(&one).exits(1).error("NotFound");
+    assert!(message.contains("--diverged-"), "{message}");
+    // Both come together by git, and go on as one.
+    one.git(["fetch", "-q", "origin"]);
+    let side = beside.strip_prefix("refs/heads/").unwrap();
+    one.git([
+        "checkout",
+        "-q",
+        "--force",
+        "-B",
+        "both",
+        &format!("origin/{side}"),
+    ]);
+    let merge = [
+        "merge",
+        "-q",
+        "-s",
+        "ours",
+        "-m",
+        "both",
+        &format!("origin/{BRANCH}"),
+    ];
+    one.git(merge);
+    let both = saved(&one);
+    assert_eq!(at(&one), Some(both));
+    one.git(["branch", "-q", "-f", BRANCH, "both"]);
+    assert_eq!(resumed(&one)["state"], "resumed");
     one.git(["fsck", "--strict"]);
+}
+
+/// A run that is killed while its command works is saved as far as it came, by whoever comes next.
+#[test]
+fn what_a_killed_run_left_is_on_the_branch_once_somebody_comes() {
+    let ws = machine();
+    let script = "echo half > work; touch ../ready; sleep 600";
+    let args = [
+        "run",
+        "--task",
+        "42",
+        "--checkpoint-every",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let mut running = ws.call(args).start();
+    while !ws.base().join("ready").exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    running.kill();
+    drop(running.wait());
+    assert_eq!(at(&ws), None);
+    ws.json(["snapshot"]);
+    let tip = at(&ws).unwrap();
+    let subject = git::text(&ws.home(), &remote(&ws), ["log", "-1", "--format=%s", &tip]);
+    let runs = ws.json(["runs"]);
+    let id = runs[0]["run_id"].as_str().unwrap();
+    assert_eq!(subject, format!("[wip] stillframe run {id}"));
+    assert_eq!(runs[0]["status"], "failed");
+    let shown = ws.show(id);
+    assert_eq!(shown["workspace"]["saved"]["commit"], *tip);
+    assert_eq!(ws.json(["undo"])["status"], "completed");
 }
 
 /// A command may write in the repository's configuration, and its work is sent where it came from.

@@ -225,7 +225,7 @@ impl Dispatcher {
         let (shared, adapters, ended) = (core.clone(), self.adapters.clone(), self.ended.clone());
         core.spawn(async move {
             let run_id = row.run_id.clone();
-            let begun = begin(&shared, row, adapters, permit).await;
+            let begun = Box::pin(begin(&shared, row, adapters, permit)).await;
             let _ = ended.send((run_id, begun));
         });
     }

@@ -20,6 +20,7 @@ use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{KeptOptions, WorkspaceSummary, document};
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::SavedWork;
+use crate::run::closing::Closing;
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
@@ -101,9 +102,34 @@ pub(super) async fn settle(
     Ok(Settled::Done)
 }
 
-/// Finishes what a crash left half done in the workspace of a run, such as its rollback. `Busy`:
-/// somebody is at work there, who may be its owner.
-async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
+/// That what a run of a task left is saved before it ends, which its engine died before it could do:
+/// how it ends, and what the event says that tells of the begin. `None`: it is of no task, it rests, or
+/// nothing of it was captured.
+pub(super) async fn begin(
+    core: &Core,
+    run: &RunRow,
+    event: RunEvent,
+    closing: Option<&Closing>,
+) -> Option<(EndsAs, Value)> {
+    let ends = match event {
+        RunEvent::Stranded => EndsAs::Failed,
+        RunEvent::Cancelled => EndsAs::Cancelled,
+        _ => return None,
+    };
+    run.status.next(RunEvent::Persisting(ends)).ok()?;
+    let closing = closing.filter(|closing| closing.after.is_some())?;
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
+    let branch = WorkBranchOptions::of_kept(kept.work_branch?);
+    let opened = open(core, run).await.ok()??;
+    // Without a repository there is no branch, and the run ends as any other.
+    let prepared = Prepared::of(core, opened, &branch).await.ok()?;
+    let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch, None);
+    let files = closing.diff.as_ref().map(|diff| diff.files_changed);
+    Some((ends, prepared.started(wanted.kind, files, true)))
+}
+
+/// The workspace of a run, as it was asked for.
+async fn open(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
     let Some(recorded) = run.workspace.clone() else {
         return Ok(None);
     };
@@ -114,7 +140,15 @@ async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
     options.watch = false;
     let parts = core.parts.clone();
     let opened = move || Opened::open(&parts, options);
-    let opened = core.parts.blocking.run(opened).await??;
+    core.parts.blocking.run(opened).await?.map(Some)
+}
+
+/// Finishes what a crash left half done in the workspace of a run, such as its rollback. `Busy`:
+/// somebody is at work there, who may be its owner.
+async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
+    let Some(opened) = open(core, run).await? else {
+        return Ok(None);
+    };
     let lock_timeout = core.parts.settings.lock_timeout;
     let workspace = &opened.workspace;
     turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(())).await?;

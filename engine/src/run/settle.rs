@@ -149,6 +149,27 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
         None => None,
     };
+    let begun = Box::pin(saving::begin(core, &run, event, closing.as_ref()));
+    if let Some((ends, said)) = begun.await {
+        let rollback = found.rollback.and_then(|row| row.outcome);
+        let end = End {
+            from: Some(run.status),
+            right,
+            is_recovered: true,
+            error: Some(failure),
+            workspace: closing
+                .as_ref()
+                .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
+            ..End::new(RunEvent::Persisting(ends), said)
+        };
+        end_run(core, (&run.session_id, &run.id), end).await?;
+        let asked = run.id.clone();
+        let saving = parts.reader.read(move |store| store.run(&asked)).await?;
+        return match saving {
+            Some(run) => Box::pin(saving::settle(core, run, None)).await,
+            None => Ok(Settled::Done),
+        };
+    }
     let asked = run.id.clone();
     // Read once the workspace was used, so that the steps know of their commits.
     let steps = parts

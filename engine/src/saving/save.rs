@@ -84,8 +84,13 @@ impl Prepared {
     }
 
     /// What the event says that tells of the begin.
-    pub(crate) fn started(&self, kind: CheckpointKind, files: Option<u64>) -> Value {
-        told::started(&self.task, kind, files)
+    pub(crate) fn started(
+        &self,
+        kind: CheckpointKind,
+        files: Option<u64>,
+        recovered: bool,
+    ) -> Value {
+        told::started(&self.task, kind, files, recovered)
     }
 
     /// Makes a checkpoint of `content`, sends it and proves it, until `cancel` says stop. It is `Ok`

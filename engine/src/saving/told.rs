@@ -23,19 +23,24 @@ pub(crate) struct Telling<'a> {
 }
 
 /// What the event says that tells of the begin.
-pub(crate) fn started(task: &WorkTaskRow, kind: CheckpointKind, files: Option<u64>) -> Value {
+pub(crate) fn started(
+    task: &WorkTaskRow,
+    kind: CheckpointKind,
+    files: Option<u64>,
+    recovered: bool,
+) -> Value {
     data(&PersistStarted {
         task_id: &task.id,
         checkpoint: kind.as_str(),
         file_count: files,
-        recovered: false,
+        recovered,
     })
 }
 
 impl Telling<'_> {
     /// It is about to be captured.
     pub(crate) fn started(&self) -> Change {
-        let said = started(self.task, self.wanted.kind, None);
+        let said = started(self.task, self.wanted.kind, None, false);
         self.event(EventType::PERSIST_STARTED, said)
     }
 

@@ -194,7 +194,8 @@ impl RunTask {
         if matches!(ends, EndsAs::Completed | EndsAs::Failed) {
             steps.withdraw_all().await?;
         }
-        let said = prepared.started(wanted.kind, closing.diff.as_ref().map(|d| d.files_changed));
+        let files = closing.diff.as_ref().map(|d| d.files_changed);
+        let said = prepared.started(wanted.kind, files, false);
         self.write_end(End {
             exit_code: result.exit_code,
             error: result.error.clone(),

@@ -152,6 +152,24 @@ pub(crate) fn a_task_is_named_once_and_looked_up_from_then_on(state: &impl TestS
         namespace: Some("p/q".to_owned()),
         ..task("44", "stillframe/task/p/q/44")
     };
+    // Nothing was saved with the one layout, and so there is none yet.
+    let unsaved = WorkTaskRow {
+        remote: "/srv/new.git".to_owned(),
+        ..nested.clone()
+    };
+    let first = WorkTaskRow {
+        id: WorkTaskId::random(),
+        remote: "/srv/new.git".to_owned(),
+        ..row.clone()
+    };
+    store.commit(&[add_task(&first)]).unwrap();
+    store.commit(&[add_task(&unsaved)]).unwrap();
+    let nested = WorkTaskRow {
+        id: WorkTaskId::random(),
+        ..nested
+    };
+    let made = put_checkpoint(None, &checkpoint(&row, "r", 1));
+    store.commit(&[made]).unwrap();
     let other = store.commit(&[add_task(&nested)]).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::InvalidOptions);
     assert!(other.to_string().contains("p/q/44"), "{other}");
@@ -164,6 +182,8 @@ pub(crate) fn a_task_is_named_once_and_looked_up_from_then_on(state: &impl TestS
     };
     let nested = elsewhere(&nested);
     store.commit(&[add_task(&nested)]).unwrap();
+    let made = put_checkpoint(None, &checkpoint(&nested, "r", 1));
+    store.commit(&[made]).unwrap();
     let flat = store.commit(&[add_task(&elsewhere(&row))]).unwrap_err();
     assert_eq!(flat.kind(), ErrorKind::InvalidOptions);
     assert_eq!(
@@ -182,7 +202,10 @@ pub(crate) fn a_task_is_named_once_and_looked_up_from_then_on(state: &impl TestS
     };
     let refused = store.commit(&[move_task(&renamed)]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict, "a name never changes");
-    assert_eq!(state.open().work_tasks().unwrap(), [row, nested]);
+    assert_eq!(
+        state.open().work_tasks().unwrap(),
+        [row, first, unsaved, nested]
+    );
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }
 
