@@ -397,6 +397,12 @@ fn locked_by_another(host: &Host) -> stillframe::backends::LockedWorkspace {
 
 #[test]
 fn what_a_dead_engine_left_in_a_workspace_in_use_is_looked_after_by_a_later_one() {
+    let is_shown = (0..10).any(|_| is_looked_after_later());
+    assert!(is_shown, "every engine had told of it before it died");
+}
+
+/// Whether an engine died between a capture and its row, which it may be too fast for.
+fn is_looked_after_later() -> bool {
     let host = Host::impatient();
     let (gate, is_there, open) = Gate::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -415,18 +421,24 @@ fn what_a_dead_engine_left_in_a_workspace_in_use_is_looked_after_by_a_later_one(
     open.send(()).unwrap();
     let locked = locked_by_another(&host);
     wait_for_the_death_of_all(&host);
+    let mut found_at_first = 0;
     on_a_runtime(async {
         let engine = host.engine().await;
         let found = engine.snapshots(&host.workspace()).await.unwrap();
-        assert_eq!(found.len(), 1, "somebody else is at work there");
+        found_at_first = found.len();
         engine.shutdown().await.unwrap();
     });
     drop(locked);
+    if found_at_first == 2 {
+        return false;
+    }
+    assert_eq!(found_at_first, 1, "somebody else is at work there");
     on_a_runtime(async {
         let engine = host.engine().await;
         let found = engine.snapshots(&host.workspace()).await.unwrap();
         assert_eq!(found.len(), 2, "what was left is not forgotten");
     });
+    true
 }
 
 #[test]
