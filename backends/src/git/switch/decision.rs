@@ -30,6 +30,17 @@ pub(super) struct Seen<'a> {
     pub(super) scope: &'a RelPath,
 }
 
+/// What is here, where the branch has something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It is what the branch has, or goes on from that.
+    Stays,
+    /// HEAD has it, or it was saved from here.
+    MayGo,
+    /// It is nowhere else: why, as a clause about it.
+    Lost(&'static str),
+}
+
 /// Whether what is in the workspace goes on from what was saved of it: some of that is still here.
 /// Somebody may have put all of it back since, and then nothing is.
 pub(super) fn is_on_saved(changes: &[Change], local: &LocalEdits) -> bool {
@@ -103,11 +114,10 @@ impl Seen<'_> {
         if self.local.is_unsure(path, self.scope) {
             return Ok(FileMove::InTheWay("was changed, or could not be looked at"));
         }
-        let Some(why) = self.lost(change) else {
-            return Ok(FileMove::Stays);
-        };
-        if let Some(why) = why {
-            return Ok(FileMove::InTheWay(why));
+        match self.hold(change) {
+            Hold::Stays => return Ok(FileMove::Stays),
+            Hold::Lost(why) => return Ok(FileMove::InTheWay(why)),
+            Hold::MayGo => {}
         }
         if change.new.is_none() {
             return Ok(FileMove::Removed);
@@ -126,35 +136,33 @@ impl Seen<'_> {
         }
     }
 
-    /// Why what is here would be lost if the branch's came; `None`: it stays, and `Some(None)`: nothing
-    /// would be.
-    fn lost(&self, change: &Change) -> Option<Option<&'static str>> {
+    /// What would become of what is here if the branch's came.
+    fn hold(&self, change: &Change) -> Hold {
         let (here, saved) = (self.here(change), change.saved);
         let has_gone_on = saved != Some(change.new);
         if here == change.new {
-            return None;
+            return Hold::Stays;
         }
         if saved == Some(here) {
-            return Some(None);
+            return Hold::MayGo;
         }
         if here == change.old {
             // HEAD's, or put back by hand since it was saved.
-            return match (self.is_on_saved && saved != Some(here), has_gone_on) {
-                (false, _) => Some(None),
-                (true, false) => None,
-                (true, true) if saved.is_none() => Some(None),
-                (true, true) => Some(Some("was put back")),
+            return match (saved.is_some() && self.is_on_saved, has_gone_on) {
+                (false, _) => Hold::MayGo,
+                (true, false) => Hold::Stays,
+                (true, true) => Hold::Lost("was put back"),
             };
         }
         // A change on top of what the branch has.
         if !has_gone_on || change.old == change.new {
-            return None;
+            return Hold::Stays;
         }
-        Some(Some(match (here, change.old) {
+        Hold::Lost(match (here, change.old) {
             (None, _) => "was removed",
             (Some(_), None) => "is not tracked here",
             (Some(_), Some(_)) => "was changed",
-        }))
+        })
     }
 
     /// What keeps a file from being written.
@@ -191,7 +199,7 @@ impl Seen<'_> {
         let Ok(change) = at.map(|at| &self.changes[at]) else {
             return false;
         };
-        change.new.is_none() && matches!(self.lost(change), Some(None))
+        change.new.is_none() && self.hold(change) == Hold::MayGo
     }
 
     /// Whether there is anything but an empty directory or a repository of its own.
