@@ -37,8 +37,8 @@ pub trait Branches: Send + Sync {
     fn object_directories(&self, workspace: &Workspace) -> Result<Vec<PathBuf>, BranchError>;
 
     /// What the newest commit says of the first of two trailers that has both, of the first thousand
-    /// that `tip` reaches by first parents and none of `beyond` does. Commits are read in the store and in the user's repository; what is nowhere
-    /// of `beyond` reaches nothing.
+    /// that `tip` reaches by first parents and none of `beyond` does. Commits are read in the store
+    /// and in the user's repository; what is nowhere of `beyond` reaches nothing.
     fn newest_trailer(
         &self,
         op: &Operation,

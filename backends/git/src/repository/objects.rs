@@ -263,6 +263,23 @@ impl RepositoryObjects {
         self.0.as_ref().is_none_or(contains)
     }
 
+    /// Those of `ids`, sorted and unique, of which [`RepositoryObjects::has`] says no. Each pack's
+    /// index is read once for all of them, not once for each.
+    pub fn missing(&self, op: &Operation, mut ids: Vec<ObjectId>) -> Vec<ObjectId> {
+        let directories = self.0.iter().flat_map(|objects| &objects.directories);
+        for pack in directories.flat_map(ObjectDir::known_packs) {
+            let mut is_found = vec![false; ids.len()];
+            // Of an index that cannot be read to its end, each id is asked for below.
+            let _ = pack
+                .index
+                .each_offset(op, &ids, &mut |at, _| is_found[at] = true);
+            let mut is_found = is_found.into_iter();
+            ids.retain(|_| is_found.next() == Some(false));
+        }
+        ids.retain(|id| !self.has(*id));
+        ids
+    }
+
     /// The bytes of a commit of at most `max_bytes`; `None`: it is not there, damaged or no commit.
     pub fn commit(&self, op: &Operation, id: ObjectId, max_bytes: u64) -> Option<Vec<u8>> {
         match self.0.as_ref()?.read(op, id, max_bytes) {
@@ -492,6 +509,11 @@ mod tests {
                 let commit = objects.commit(&Operation::unbounded(), id, 1 << 20);
                 assert_eq!(commit, (kind == ObjectKind::Commit).then_some(content));
             }
+            let absent = [ObjectId([7; 20]), ObjectId([0xf7; 20])];
+            let mut ids: Vec<ObjectId> = objects_of(&git).iter().map(|object| object.0).collect();
+            ids.extend(absent);
+            ids.sort_unstable();
+            assert_eq!(objects.missing(&Operation::unbounded(), ids), absent);
             assert!(!objects.has(ObjectId([7; 20])));
             assert_eq!(
                 objects.commit(&Operation::unbounded(), ObjectId([7; 20]), 1 << 20),
@@ -507,7 +529,9 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             fs::write(&path, "no index").unwrap();
         }
-        assert!(!RepositoryObjects::open(&git.path.join(".git")).has(head));
+        let objects = RepositoryObjects::open(&git.path.join(".git"));
+        assert!(!objects.has(head));
+        assert_eq!(objects.missing(&Operation::unbounded(), vec![head]), [head]);
 
         // A trap tells nothing.
         let digits = "08".repeat(20);
@@ -520,7 +544,13 @@ mod tests {
         ));
         fs::remove_dir_all(&directory).unwrap();
         symlink(git.beside("elsewhere"), &directory).unwrap();
-        assert!(RepositoryObjects::open(&git.path.join(".git")).has(ObjectId([9; 20])));
+        let objects = RepositoryObjects::open(&git.path.join(".git"));
+        assert!(objects.has(ObjectId([9; 20])));
+        let nothing: [ObjectId; 0] = [];
+        assert_eq!(
+            objects.missing(&Operation::unbounded(), vec![ObjectId([9; 20])]),
+            nothing
+        );
     }
 
     #[test]

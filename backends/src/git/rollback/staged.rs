@@ -56,7 +56,7 @@ struct Staged {
     is_skipped: bool,
 }
 
-/// The content of these entries, each once. Content of one that is in a sparse checkout is in it,
+/// The content of these entries, each once, sorted by id. Content of one that is in a sparse checkout is in it,
 /// whatever else has it.
 fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> {
     const GITLINK: u32 = 0o160_000;
@@ -77,14 +77,15 @@ fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> 
 
 /// What an index stages that the repository has not; none if it cannot be read. The shared index of
 /// a split one is beside the index of the work tree.
-fn lacking_objects(git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Staged> {
+fn lacking_objects(op: &Operation, git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Staged> {
     let mut shared = |id: &ObjectId| shared_index(git_dir, id).ok_or(IndexError::NotAnIndex);
     let Ok(index) = user_index::parse(index, &mut shared) else {
         return Vec::new();
     };
-    let objects = RepositoryObjects::open(common_dir);
     let mut content = staged_content(index.entries);
-    content.retain(|staged| !objects.has(staged.id));
+    let ids = content.iter().map(|staged| staged.id).collect();
+    let missing = RepositoryObjects::open(common_dir).missing(op, ids);
+    content.retain(|staged| missing.binary_search(&staged.id).is_ok());
     content
 }
 
@@ -123,7 +124,7 @@ pub(super) fn give_objects_back(
         }
     };
     let counts = |staged: &Staged| !staged.is_skipped || purged(&staged.id);
-    let lacking = lacking_objects(git_dir, common_dir, index).into_iter();
+    let lacking = lacking_objects(op, git_dir, common_dir, index).into_iter();
     let lacking = lacking.filter_map(|staged| Some((give(&staged)?, counts(&staged))));
     lacking
         .filter_map(|(lost, counts)| counts.then_some(lost))

@@ -52,7 +52,6 @@ pub(super) fn give(
         },
         error => error.into(),
     })?;
-    let has = RepositoryObjects::open(repository.common_dir());
     unreached.commits.reverse();
     let mut wanted = Closure::new(op, repository, store);
     for commit in &unreached.commits {
@@ -63,7 +62,9 @@ pub(super) fn give(
         wanted.ids.insert(commit.id);
         wanted.add(commit.tree, &before)?;
     }
-    let lacking: Vec<ObjectId> = wanted.ids.into_iter().filter(|id| !has.has(*id)).collect();
+    let mut wanted: Vec<ObjectId> = wanted.ids.into_iter().collect();
+    wanted.sort_unstable();
+    let lacking = RepositoryObjects::open(repository.common_dir()).missing(op, wanted);
     if lacking.is_empty() {
         return Ok(());
     }

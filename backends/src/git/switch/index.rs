@@ -92,9 +92,9 @@ impl Entries {
         }
     }
 
-    /// The bytes of the index with what comes, if that is another: of the rest all stays, with its stat data. What comes
-    /// has none, so that git looks at it once. `whole`: all that the branch has, for where there is
-    /// no index yet.
+    /// The bytes of the index with what comes, if that is another: of the rest all stays, with its
+    /// stat data. What comes has none, so that git looks at it once. `whole`: all that the branch
+    /// has, for where there is no index yet.
     pub(super) fn with(&self, coming: &[Coming], whole: &[TreeChange]) -> Option<Vec<u8>> {
         let mut by_path = self.by_path.clone();
         let mut is_changed = false;
