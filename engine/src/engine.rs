@@ -3,6 +3,7 @@
 mod dispatch;
 mod events;
 mod export;
+mod notices;
 pub(crate) mod options;
 pub(crate) mod question_sweep;
 mod records;
@@ -115,6 +116,8 @@ impl Engine {
                 removing: Arc::default(),
                 trimming: Arc::default(),
                 queue_bell: Arc::default(),
+                notice_bell: Arc::default(),
+                sending_notices: Arc::default(),
                 stopped: CancellationToken::new(),
             }
         };
@@ -149,8 +152,18 @@ impl Engine {
         let engine = Self { core };
         let sweep =
             question_sweep::sweep(Arc::downgrade(&engine.core.shared), options.resumer.clone());
+        if options.notice_sink.is_some() && engine.core.parts.state_dir.is_writable() {
+            // Until nobody is left who could want one sent.
+            engine
+                .core
+                .spawn(notices::send_those_due(Arc::downgrade(&engine.core.shared)));
+        }
         match recovery::recover(&engine.core).await {
-            Ok(report) => engine.core.recovery.set(report).expect("it is set once"),
+            Ok(report) => {
+                // Whoever is dead is known to be from here on.
+                engine.core.parts.notice_bell.notify_one();
+                engine.core.recovery.set(report).expect("it is set once");
+            }
             Err(e) => {
                 // Its actors would outlive it otherwise, and be interrupted with the runtime. Why
                 // it cannot be started is the error to tell.
@@ -181,7 +194,7 @@ impl Engine {
         self.core.recovery.get().unwrap_or(&NOTHING)
     }
 
-    /// Accepts no more work, waits for work under way, cancels work that takes longer than the
+    /// Accepts no more work, waits for work under way and sends the notices that are due, cancels work that takes longer than the
     /// grace, and stops. Safe to repeat.
     ///
     /// # Errors
@@ -192,6 +205,7 @@ impl Engine {
         let core = &self.core;
         core.is_closing.store(true, Ordering::Release);
         core.tasks.close();
+        core.parts.notice_bell.notify_one();
         let grace = core.parts.settings.shutdown_grace;
         let mut is_done = tokio::time::timeout(grace, core.tasks.wait()).await.is_ok();
         if !is_done {

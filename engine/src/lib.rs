@@ -115,6 +115,7 @@ pub use tokio_util::sync::CancellationToken;
 /// Work that leaves the machine: tasks, and the branches that have their work.
 pub mod tasks {
     pub use crate::options::credentials::CredentialProvider;
+    pub use crate::options::notice_sink::{NoticeError, NoticeSink, Shown};
     pub use crate::options::work_branch::WorkBranchOptions;
     pub use crate::step::checkpointed::Checkpointed;
     pub use stillframe_remote::credential::Credential;

@@ -2,6 +2,7 @@
 //! The options of the engine are in `engine/options.rs`.
 
 pub(crate) mod credentials;
+pub(crate) mod notice_sink;
 pub(crate) mod work_branch;
 
 use std::path::{Path, PathBuf};

@@ -91,6 +91,10 @@ pub(crate) struct Parts {
     pub(crate) trimming: Arc<tokio::sync::Mutex<()>>,
     /// Rung when a queued run may be begun.
     pub(crate) queue_bell: Arc<Notify>,
+    /// Rung when a notice was written.
+    pub(crate) notice_bell: Arc<Notify>,
+    /// Whose turn it is to send notices.
+    pub(crate) sending_notices: Arc<tokio::sync::Mutex<()>>,
     /// Cancelled once the tree of actors has stopped.
     pub(crate) stopped: CancellationToken,
 }

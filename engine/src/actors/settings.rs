@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use stillframe_backends::{Backend, BorrowMode, Progress};
 
 use crate::options::credentials::BoxCredentials;
+use crate::options::notice_sink::BoxSink;
 use crate::policy::BoxPolicy;
 use crate::policy::limits::RunLimits;
 
@@ -35,6 +36,9 @@ pub(crate) struct Settings {
     pub(crate) adapters: Vec<String>,
     /// Who asks remotes where a task's options do not say.
     pub(crate) credentials: Option<BoxCredentials>,
+    /// Who tells people of the work of tasks.
+    pub(crate) notice_sink: Option<BoxSink>,
+    pub(crate) notice_timeout: Duration,
 }
 
 impl fmt::Debug for Settings {

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use crate::branches::forge::Forge;
 use crate::branches::retries;
 use crate::failure::Failure;
-use crate::id::RunId;
+use crate::id::{EngineId, RunId, SessionId};
 use crate::records::follow_up::FollowUpRow;
 use crate::records::notice::{
     IllegalNoticeEvent, NoticeEvent, NoticeKind, NoticeRow, NoticeStatus,
@@ -45,6 +45,7 @@ pub(crate) fn has_marker(text: &str) -> bool {
 /// `default_branch`: that of the remote, if it is known.
 pub(crate) fn ready(
     task: &WorkTaskRow,
+    run: (&SessionId, &RunId),
     follow_up: &FollowUpRow,
     default_branch: Option<&str>,
     at: Timestamp,
@@ -74,7 +75,7 @@ pub(crate) fn ready(
         .map(str::to_owned),
     );
     let kind = NoticeKind::CheckpointReady;
-    row(kind, task, (commit, Some(commit)), lines, at)
+    row(kind, task, run, (commit, Some(commit)), lines, at)
 }
 
 /// Why work was not saved, and where it is instead.
@@ -92,7 +93,7 @@ pub(crate) struct NotSaved<'a> {
 /// Tells that the work of a run could not be saved on the branch of its task.
 pub(crate) fn failed(
     task: &WorkTaskRow,
-    run_id: &RunId,
+    run: (&SessionId, &RunId),
     not_saved: NotSaved<'_>,
     at: Timestamp,
 ) -> NoticeRow {
@@ -105,13 +106,14 @@ pub(crate) fn failed(
         format!("- Kept: {}", line(not_saved.kept)),
     ];
     let kind = NoticeKind::CheckpointFailed;
-    let subject = (run_id.as_str(), not_saved.commit);
-    row(kind, task, subject, lines, at)
+    let subject = (run.1.as_str(), not_saved.commit);
+    row(kind, task, run, subject, lines, at)
 }
 
 fn row(
     kind: NoticeKind,
     task: &WorkTaskRow,
+    (session_id, run_id): (&SessionId, &RunId),
     (subject, commit): (&str, Option<&str>),
     mut lines: Vec<String>,
     at: Timestamp,
@@ -131,6 +133,8 @@ fn row(
         error: None,
         created_at: at,
         updated_at: at,
+        session_id: Some(session_id.clone()),
+        run_id: Some(run_id.clone()),
     }
 }
 
@@ -140,6 +144,51 @@ fn line(text: &str) -> String {
     Failure::of_work(text.trim())
         .line()
         .replace("<!--", "&lt;!--")
+}
+
+/// Whether somebody may begin to send a notice. `is_being_sent`: the engine that began to is still at
+/// it. `due_by`: only if it is due by then.
+pub(crate) fn may_be_claimed(
+    notice: &NoticeRow,
+    is_being_sent: bool,
+    due_by: Option<Timestamp>,
+) -> bool {
+    let is_due = match (notice.next_at, due_by) {
+        (Some(next_at), Some(now)) => next_at <= now,
+        (None, _) | (_, None) => true,
+    };
+    match notice.status {
+        NoticeStatus::Pending => is_due,
+        NoticeStatus::InProgress => !is_being_sent,
+        NoticeStatus::Succeeded | NoticeStatus::Failed => false,
+    }
+}
+
+/// A notice that an engine sends.
+pub(crate) fn claimed(
+    notice: &NoticeRow,
+    engine: &EngineId,
+    now: Timestamp,
+) -> Result<NoticeRow, IllegalNoticeEvent> {
+    Ok(NoticeRow {
+        status: notice.status.next(NoticeEvent::Claimed)?,
+        attempts: notice.attempts.saturating_add(1),
+        next_at: None,
+        owner: Some(engine.clone()),
+        updated_at: now,
+        ..notice.clone()
+    })
+}
+
+/// A notice that its target shows.
+pub(crate) fn sent(notice: &NoticeRow, now: Timestamp) -> Result<NoticeRow, IllegalNoticeEvent> {
+    Ok(NoticeRow {
+        status: notice.status.next(NoticeEvent::Sent)?,
+        owner: None,
+        error: None,
+        updated_at: now,
+        ..notice.clone()
+    })
 }
 
 /// A notice that was not sent, as it goes on: later, or never.
@@ -195,6 +244,23 @@ mod tests {
         }
     }
 
+    /// [`super::ready`], of one run.
+    fn ready(
+        task: &WorkTaskRow,
+        waiting: &FollowUpRow,
+        default_branch: Option<&str>,
+        at: Timestamp,
+    ) -> NoticeRow {
+        let run = (&"s".parse().unwrap(), &"r".parse().unwrap());
+        super::ready(task, run, waiting, default_branch, at)
+    }
+
+    /// [`super::failed`], of this run.
+    fn failed(task: &WorkTaskRow, id: &str, not_saved: NotSaved<'_>, at: Timestamp) -> NoticeRow {
+        let run = (&"s".parse().unwrap(), &id.parse().unwrap());
+        super::failed(task, run, not_saved, at)
+    }
+
     const GITHUB: &str = "https://token@github.com/acme/web.git";
 
     #[test]
@@ -238,7 +304,7 @@ mod tests {
                 kept: "k",
                 commit: Some("c1"),
             };
-            failed(&own, &id.parse().unwrap(), not_saved, at(5)).token
+            failed(&own, id, not_saved, at(5)).token
         };
         assert_eq!(run("r1"), run("r1"));
         assert_ne!(run("r1"), run("r2"));
@@ -280,7 +346,7 @@ mod tests {
             kept: "refs/checkpoints/42/3 of the store",
             commit: None,
         };
-        let notice = failed(&task(None, GITHUB), &"r".parse().unwrap(), not_saved, at(5));
+        let notice = failed(&task(None, GITHUB), "r", not_saved, at(5));
         let expected = format!(
             "**Checkpoint failed**\n\n\
              - Reason: the run failed\n\
@@ -352,5 +418,29 @@ mod tests {
             not_sent(&notice, "e", true, at(100)).is_err(),
             "nobody sends it"
         );
+    }
+    #[test]
+    fn a_notice_is_sent_by_one_at_a_time_and_when_it_is_due_or_asked_for() {
+        let notice = ready(&task(None, GITHUB), &waiting("c1", "why"), None, at(5));
+        let (first, second) = (EngineId::random(), EngineId::random());
+        assert!(may_be_claimed(&notice, false, Some(at(5))));
+        let begun = claimed(&notice, &first, at(6)).unwrap();
+        assert_eq!(begun.owner.as_ref(), Some(&first));
+        assert!(!may_be_claimed(&begun, true, None));
+        assert!(may_be_claimed(&begun, false, Some(at(6))), "it has died");
+        let later = not_sent(&begun, "no route", true, at(7)).unwrap();
+        assert!(!may_be_claimed(&later, false, Some(at(36))));
+        assert!(may_be_claimed(&later, false, Some(at(37))));
+        assert!(may_be_claimed(&later, false, None), "somebody asks for it");
+        let again = claimed(&later, &second, at(40)).unwrap();
+        assert_eq!((again.attempts, again.next_at), (2, None));
+        let done = sent(&again, at(41)).unwrap();
+        assert_eq!((done.error.as_ref(), done.owner.as_ref()), (None, None));
+        assert_eq!(done.attempts, 2);
+        assert!(!may_be_claimed(&done, false, None));
+        assert!(claimed(&done, &first, at(42)).is_err());
+        assert!(sent(&later, at(42)).is_err(), "nobody sends it");
+        let refused = not_sent(&again, "no", false, at(41)).unwrap();
+        assert!(!may_be_claimed(&refused, false, None));
     }
 }

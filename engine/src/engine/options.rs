@@ -14,6 +14,7 @@ use crate::actors::settings::Settings;
 use crate::error::Error;
 use crate::options::RunOptions;
 use crate::options::credentials::{BoxCredentials, CredentialProvider};
+use crate::options::notice_sink::{BoxSink, NoticeSink};
 use crate::policy::limits::RunLimits;
 use crate::policy::{BoxPolicy, Policy};
 use crate::records::run_record::RunRecord;
@@ -106,6 +107,11 @@ pub struct EngineOptions {
     pub secret_rules: Vec<SecretRule>,
     /// Who asks remotes: see [`EngineOptions::credentials`].
     pub(crate) credentials: Option<BoxCredentials>,
+    /// Who tells people of the work of tasks: see [`EngineOptions::notices`].
+    pub(crate) notice_sink: Option<BoxSink>,
+    /// How long each call of the sink may take. One that takes longer was not sent, as far as anybody
+    /// knows, and is tried again. Default: 10 s.
+    pub notice_timeout: Duration,
 }
 
 /// Returns the work to resume an answered run with; `None`: this host does not resume it. After a
@@ -144,6 +150,8 @@ impl Default for EngineOptions {
             adapters: Adapters::default(),
             secret_rules: Vec::new(),
             credentials: None,
+            notice_sink: None,
+            notice_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -171,6 +179,8 @@ impl fmt::Debug for EngineOptions {
             .field("limits", &self.limits)
             .field("adapters", &self.adapters)
             .field("has_credentials", &self.credentials.is_some())
+            .field("has_notice_sink", &self.notice_sink.is_some())
+            .field("notice_timeout", &self.notice_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -195,6 +205,7 @@ impl EngineOptions {
         max_queued: usize,
         limits: RunLimits,
         secret_rules: Vec<SecretRule>,
+        notice_timeout: Duration,
     }
 
     /// Has `policy` asked what runs may do, also queued ones. Default: nobody is asked, and
@@ -209,6 +220,16 @@ impl EngineOptions {
     /// said of that is not kept. Default: nobody.
     pub fn credentials(mut self, provider: impl CredentialProvider) -> Self {
         self.credentials = Some(Arc::new(provider));
+        self
+    }
+
+    /// Has `sink` tell people what became of the work of tasks: in the background, soon after it is on
+    /// record, at the start of the engine what is left, and as often as questions are looked at what is
+    /// tried again. A shutdown waits for that as for other work. Default: nobody is told; what is to be
+    /// told is kept ([`Engine::notices`](crate::Engine::notices)), and sent by the first engine that has
+    /// a sink.
+    pub fn notices(mut self, sink: impl NoticeSink) -> Self {
+        self.notice_sink = Some(Arc::new(sink));
         self
     }
 
@@ -285,6 +306,8 @@ impl EngineOptions {
             limits: self.limits.clone(),
             adapters: self.adapters.names(),
             credentials: self.credentials.clone(),
+            notice_sink: self.notice_sink.clone(),
+            notice_timeout: self.notice_timeout,
         }
     }
 

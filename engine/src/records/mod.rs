@@ -12,7 +12,6 @@ pub(crate) mod effect;
 pub(crate) mod export;
 pub(crate) mod follow_up;
 pub(crate) mod lease;
-#[cfg_attr(not(test), expect(dead_code, reason = "only the tests move its rows"))]
 pub(crate) mod notice;
 pub(crate) mod operation;
 pub(crate) mod outcome;
@@ -51,6 +50,7 @@ pub use allowed_finding::AllowedSecretRecord;
 pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use export::{ExportLine, ExportOutcome, ExportedArtifact, ExportedRun};
+pub use notice::{NoticeKind, NoticeRecord, NoticeStatus};
 pub use operation::OperationKind;
 pub use outcome::{
     DiffOutcome, RunDocument, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,

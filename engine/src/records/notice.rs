@@ -1,15 +1,56 @@
-//! The rows of notices: what is to be told to people outside, with the transitions of a notice.
-//! Values and functions over them.
+//! Notices: what is to be told to people outside, with the transitions of a notice. Values and
+//! functions over them.
 
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
-use crate::id::{EngineId, WorkTaskId};
+use crate::id::{EngineId, RunId, SessionId, WorkTaskId};
+
+/// Something that people outside are to be told of a task's work, and whether they were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct NoticeRecord {
+    /// What it says.
+    pub kind: NoticeKind,
+    /// The task, as the host calls it.
+    pub task: String,
+    /// Its namespace, as slugs; null: it has none.
+    pub namespace: Option<String>,
+    /// The remote of the task, an address without credentials; null: there is none.
+    pub remote: Option<String>,
+    /// The run whose work it is about; null: that is not known.
+    pub run_id: Option<RunId>,
+    /// The commit that it is about; null: there is none.
+    pub commit: Option<String>,
+    /// 64 hexadecimal digits: the same for the same kind, task, and commit or run. It serves as a
+    /// key by which a target recognises what it was sent before.
+    pub token: String,
+    /// All that it says, in Markdown. The last line has the token, as
+    /// `<!-- stillframe-action:TOKEN -->`. It has no secret values.
+    pub text: String,
+    /// Where it stands.
+    pub status: NoticeStatus,
+    /// How often somebody has begun to send it.
+    pub attempts: u32,
+    /// It is not sent before then; null: at once, or never again.
+    pub next_at: Option<Timestamp>,
+    /// Why it was not sent when that was last tried: one line.
+    pub error: Option<String>,
+    /// When it was written, with what it tells of.
+    pub created_at: Timestamp,
+    /// When it last moved.
+    pub updated_at: Timestamp,
+}
 
 /// What a notice says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum NoticeKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NoticeKind {
     /// The work of a blocked task is proven on its branch.
     CheckpointReady,
     /// The work of a task could not be saved on its branch.
@@ -17,11 +58,14 @@ pub(crate) enum NoticeKind {
 }
 
 /// Where a notice stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum NoticeStatus {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NoticeStatus {
     /// It is to be sent.
     Pending,
-    /// An engine sends it.
+    /// An engine sends it, or has died while it did.
     InProgress,
     /// It was sent, or was there.
     Succeeded,
@@ -64,6 +108,10 @@ pub(crate) struct NoticeRow {
     pub(crate) error: Option<String>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
+    /// The session whose log has what becomes of it; `None`: nobody knows.
+    pub(crate) session_id: Option<SessionId>,
+    /// The run whose work it is about.
+    pub(crate) run_id: Option<RunId>,
 }
 
 /// An event that a notice takes no notice of where it stands.
@@ -78,7 +126,7 @@ impl NoticeKind {
     pub(crate) const ALL: [Self; 2] = [Self::CheckpointReady, Self::CheckpointFailed];
 
     /// The name that JSON documents and tokens use.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::CheckpointReady => "checkpoint_ready",
             Self::CheckpointFailed => "checkpoint_failed",
@@ -100,13 +148,18 @@ impl NoticeStatus {
     ];
 
     /// The name that JSON documents use.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::InProgress => "in_progress",
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
         }
+    }
+
+    /// Whether it is still to be sent.
+    pub fn is_to_send(self) -> bool {
+        matches!(self, Self::Pending | Self::InProgress)
     }
 
     /// The status of this name.
@@ -123,6 +176,12 @@ impl NoticeStatus {
             (Self::InProgress, NoticeEvent::GivenUp) => Self::Failed,
             (from, event) => return Err(IllegalNoticeEvent { from, event }),
         })
+    }
+}
+
+impl fmt::Display for NoticeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

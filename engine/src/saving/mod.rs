@@ -7,6 +7,7 @@
 mod asking;
 mod lock;
 mod making;
+pub(crate) mod outbox;
 pub(crate) mod recorded;
 pub(crate) mod resume;
 pub(crate) mod save;

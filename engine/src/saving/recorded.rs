@@ -6,6 +6,7 @@ use stillframe_remote::failure_kind::FailureKind;
 use crate::error::Error;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::CheckpointRow;
+use crate::records::notice::{NoticeRecord, NoticeRow};
 use crate::records::saved_work::{
     CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord,
 };
@@ -136,6 +137,27 @@ pub(crate) fn checkpoint(row: &CheckpointRow) -> CheckpointRecord {
         failure: row.failure.map(|kind| kind.as_str().to_owned()),
         error: row.error.clone(),
         created_at: row.created_at,
+    }
+}
+
+/// What a host is told of a notice.
+pub(crate) fn notice(row: &NoticeRow, task: &WorkTaskRow) -> NoticeRecord {
+    let remote = Some(&task.remote).filter(|remote| !remote.starts_with(OF_WORKSPACE));
+    NoticeRecord {
+        kind: row.kind,
+        task: task.task.clone(),
+        namespace: task.namespace.clone(),
+        remote: remote.cloned(),
+        run_id: row.run_id.clone(),
+        commit: row.commit.clone(),
+        token: row.token.clone(),
+        text: row.text.clone(),
+        status: row.status,
+        attempts: row.attempts,
+        next_at: row.next_at,
+        error: row.error.clone(),
+        created_at: row.created_at,
+        updated_at: row.updated_at,
     }
 }
 

@@ -100,12 +100,18 @@ impl Prepared {
     ) -> Result<Option<SavedWork>, Error> {
         let (task, whose) = (self.task.clone(), wanted.clone());
         let repository = self.target.opened.workspace.id().to_owned();
+        let kept = match &content {
+            Content::Of(snapshot) => format!("snapshot {snapshot} of the store"),
+            Content::Now { .. } => "the workspace".to_owned(),
+        };
         let saved = Box::pin(self.made_and_sent(core, wanted, content, cancel)).await;
         if let Err(e) = &saved
-            && !matches!(
-                e.kind(),
-                ErrorKind::Busy | ErrorKind::Cancelled | ErrorKind::Timeout
-            )
+            // Of a run that has stopped there is no later.
+            && (whose.stopped.is_some()
+                || !matches!(
+                    e.kind(),
+                    ErrorKind::Busy | ErrorKind::Cancelled | ErrorKind::Timeout
+                ))
         {
             let parts = core.parts.clone();
             let (line, kind) = (e.chain(), FailureKind::LocalGit);
@@ -115,7 +121,7 @@ impl Prepared {
                     task: &task,
                     wanted: &whose,
                 };
-                not_made(&telling, &repository, &NotSent::new(kind, line))
+                not_made(&telling, &repository, &kept, &NotSent::new(kind, line))
             };
             // Why nothing was made is the failure to tell.
             if let Err(e) = core.parts.blocking.run(tell).await? {
@@ -347,7 +353,12 @@ fn gate(parts: &Parts, target: &Target) -> Result<Gate, Error> {
 }
 
 /// Puts on record that no checkpoint could be made, and counts that for the task. Blocks.
-fn not_made(telling: &Telling<'_>, repository: &str, why: &NotSent) -> Result<(), Error> {
+fn not_made(
+    telling: &Telling<'_>,
+    repository: &str,
+    kept: &str,
+    why: &NotSent,
+) -> Result<(), Error> {
     let Telling { parts, task, .. } = telling;
     let mut changes = vec![telling.not_made(repository, why)];
     let found = parts
@@ -362,8 +373,11 @@ fn not_made(telling: &Telling<'_>, repository: &str, why: &NotSent) -> Result<()
         counted.updated_at = now;
         changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
     }
+    changes.extend(telling.notice(why, (kept, None)));
     let changes = telling.wanted.fenced(changes);
-    parts.writer.commit_blocking(changes).map(drop)
+    parts.writer.commit_blocking(changes)?;
+    parts.notice_bell.notify_one();
+    Ok(())
 }
 
 /// Puts on record what became of a checkpoint, and counts it for its task. Blocks.
@@ -401,12 +415,16 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
                 changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
             }
         }
+        changes.extend(notice(telling, made, row, fate));
         if changes.is_empty() {
             return Ok(());
         }
         match parts.writer.commit_blocking(telling.wanted.fenced(changes)) {
             Err(e) if e.kind() == ErrorKind::Conflict => {}
-            written => return written.map(drop),
+            written => {
+                parts.notice_bell.notify_one();
+                return written.map(drop);
+            }
         }
     }
     Err(Error::new(
@@ -417,6 +435,21 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
             task.task, row.commit
         ),
     ))
+}
+
+/// What people outside are told of a checkpoint that is not on its branch.
+fn notice(telling: &Telling<'_>, made: &Made, row: &CheckpointRow, fate: &Fate) -> Option<Change> {
+    let kept = match (fate, &made.outcome.checkpoint) {
+        (Fate::Beside(_, sent), _) => format!("{} of the remote", sent.branch.as_str()),
+        (_, Some(kept)) => format!("{} of the store", kept.reference),
+        (_, None) => format!("snapshot {} of the store", made.snapshot),
+    };
+    match fate {
+        Fate::Kept | Fate::Sent(_) => None,
+        Fate::NotSent(why) | Fate::Beside(why, _) => {
+            telling.notice(why, (&kept, Some(&row.commit)))
+        }
+    }
 }
 
 /// A checkpoint after what became of it.

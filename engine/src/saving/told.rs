@@ -4,6 +4,7 @@ use serde_json::Value;
 use stillframe_backends::CheckpointOutcome;
 
 use crate::actors::Parts;
+use crate::branches::notices::{self, NotSaved};
 use crate::events::branch_data::{
     PersistFailed, PersistFlagged, PersistStarted, Persisted, PushDivergence, SecretFinding,
 };
@@ -12,7 +13,9 @@ use crate::events::event::EventType;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::sending::NotSent;
+use crate::saving::target::OF_WORKSPACE;
 use crate::saving::work::{Fate, Made, Wanted};
+use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
 
 /// Whose work is told of.
@@ -113,6 +116,36 @@ impl Telling<'_> {
             kind: not_sent.kind.as_str(),
         };
         self.event(EventType::PERSIST_FLAGGED, said)
+    }
+
+    /// What people outside are told of work that is not on its branch; `None`: its run has not stopped,
+    /// or there is no remote.
+    pub(crate) fn notice(
+        &self,
+        why: &NotSent,
+        (kept, commit): (&str, Option<&str>),
+    ) -> Option<Change> {
+        let Wanted {
+            session_id,
+            run_id: Some(run_id),
+            stopped: Some(reason),
+            ..
+        } = self.wanted
+        else {
+            return None;
+        };
+        if self.task.remote.starts_with(OF_WORKSPACE) {
+            return None;
+        }
+        let not_saved = NotSaved {
+            reason,
+            error: &format!("{}: {}", why.kind, why.why),
+            kept,
+            commit,
+        };
+        let run = (session_id, run_id);
+        let row = notices::failed(self.task, run, not_saved, self.parts.now());
+        Some(Change::Branch(Box::new(BranchChange::AddNotice(row))))
     }
 
     fn persisted<'r>(&'r self, row: &'r CheckpointRow) -> Persisted<'r> {

@@ -23,6 +23,9 @@ pub(crate) struct Wanted {
     pub(crate) on_remote: Vec<String>,
     /// The commit that the work of the run began at.
     pub(crate) began_at: Option<String>,
+    /// Why the run has stopped, of which this is the last checkpoint: people are told if it is not on
+    /// the branch. `None`: it has not.
+    pub(crate) stopped: Option<String>,
     /// What has to hold for anything of it to be put on record.
     pub(crate) fence: Option<Box<Change>>,
 }
@@ -49,6 +52,12 @@ impl Wanted {
                 EndsAs::Completed => CheckpointKind::Periodic,
                 EndsAs::Failed | EndsAs::Timeout | EndsAs::Cancelled => CheckpointKind::Wip,
             },
+            stopped: Some(match ends {
+                EndsAs::Completed => format!("run {run_id} is done"),
+                EndsAs::Failed => format!("run {run_id} failed"),
+                EndsAs::Timeout => format!("the time of run {run_id} was up"),
+                EndsAs::Cancelled => format!("run {run_id} was cancelled"),
+            }),
             ..Self::of_progress((session_id, run_id), branch, began_at)
         }
     }
@@ -66,6 +75,7 @@ impl Wanted {
             template: branch.message.clone(),
             on_remote: Vec::new(),
             began_at,
+            stopped: None,
             fence: None,
         }
     }

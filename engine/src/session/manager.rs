@@ -251,6 +251,7 @@ impl SessionManager {
             template: Some(branch.message.clone().unwrap_or_else(|| BY_HAND.to_owned())),
             on_remote: Vec::new(),
             began_at: None,
+            stopped: None,
             fence: None,
         };
         let (core, branch) = (self.core.clone(), branch.clone());

@@ -254,6 +254,8 @@ mod tests {
             error: Some(said.clone()),
             created_at: at,
             updated_at: at,
+            session_id: None,
+            run_id: None,
         };
         let quarantine = QuarantineRow {
             id: QuarantineId::random(),

@@ -226,7 +226,7 @@ macro_rules! damaged {
     (notices) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('notices', ",
-            "position, token, kind, task_id, commit_id, text, status, attempts, next_at, owner, error, created_at, updated_at",
+            "position, token, kind, task_id, commit_id, text, status, attempts, next_at, owner, error, created_at, updated_at, told_in, made_by",
             ") THEN NULL ELSE 'notice' END AS damaged"
         )
     };
@@ -462,7 +462,8 @@ mod tests {
                  INSERT INTO checkpoints VALUES (1, 'w', 's', 1, 'wip', 'r', 'c', 'sent', 'a', 'b', 'd', 'Unknown',
                      'e', 6, 7, NULL);
                  INSERT INTO follow_ups VALUES (1, 'w', 'f', 'b', '{}', 'why', 'c', 5, NULL);
-                 INSERT INTO notices VALUES (1, '00', 'checkpoint_ready', 'w', 'c', 't', 'pending', 1, 5, 'o', 'e', 6, 7, NULL);
+                 INSERT INTO notices VALUES (1, '00', 'checkpoint_ready', 'w', 'c', 't', 'pending', 1, 5, 'o', 'e', 6, 7, NULL,
+                     's', 'r');
                  INSERT INTO allowed_findings VALUES (1, 's', 'jwt', x'61', '00', 5, NULL);
                  INSERT INTO quarantine VALUES (1, 'q', 'slot', x'61', x'62', 'why', 'w', 'kept', 5, 6, NULL);
                  INSERT INTO came_for VALUES ('r', 'blocked', '{}', row_sum('came_for', 'r', 'blocked', '{}'));

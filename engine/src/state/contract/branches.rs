@@ -120,6 +120,8 @@ fn notice(task: &WorkTaskRow, token: &str) -> NoticeRow {
         error: None,
         created_at: at(6),
         updated_at: at(6),
+        session_id: Some("s".parse().unwrap()),
+        run_id: Some("r".parse().unwrap()),
     }
 }
 

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::values::{id, nanoseconds, optional_time, time, word};
-use crate::id::EngineId;
+use crate::id::{EngineId, RunId, SessionId};
 use crate::records::notice::{NoticeKind, NoticeRow, NoticeStatus};
 use crate::state::error::StateError;
 use crate::state::row_sum::damaged;
@@ -12,8 +12,8 @@ use crate::state::row_sum::damaged;
 pub(super) fn add_notice(transaction: &Connection, row: &NoticeRow) -> Result<(), StateError> {
     transaction.execute(
         "INSERT INTO notices (token, kind, task_id, commit_id, text, status, attempts, next_at,
-             owner, error, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             owner, error, created_at, updated_at, told_in, made_by)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
          ON CONFLICT (token) DO NOTHING",
         params![
             row.token,
@@ -28,6 +28,8 @@ pub(super) fn add_notice(transaction: &Connection, row: &NoticeRow) -> Result<()
             row.error,
             nanoseconds(row.created_at),
             nanoseconds(row.updated_at),
+            row.session_id.as_ref().map(SessionId::as_str),
+            row.run_id.as_ref().map(RunId::as_str),
         ],
     )?;
     Ok(())
@@ -78,7 +80,7 @@ pub(super) fn move_notice(
 
 pub(super) const SELECT_NOTICE: &str = concat!(
     "SELECT token, kind, task_id, commit_id, text, status, attempts, next_at, owner, error, \
-     created_at, updated_at, ",
+     created_at, updated_at, told_in, made_by, ",
     damaged!(notices),
     " FROM notices"
 );
@@ -97,5 +99,7 @@ pub(super) fn read_notice(row: &Row<'_>) -> Result<NoticeRow, StateError> {
         error: row.get(9)?,
         created_at: time(row.get(10)?)?,
         updated_at: time(row.get(11)?)?,
+        session_id: row.get::<_, Option<String>>(12)?.map(id).transpose()?,
+        run_id: row.get::<_, Option<String>>(13)?.map(id).transpose()?,
     })
 }

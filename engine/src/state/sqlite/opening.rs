@@ -49,6 +49,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0018.sql"),
     include_str!("../migrations/0019.sql"),
     include_str!("../migrations/0020.sql"),
+    include_str!("../migrations/0021.sql"),
 ];
 
 /// Two numbers.
