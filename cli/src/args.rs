@@ -347,6 +347,27 @@ could not be read, 2 the command line is wrong.")]
         command: TaskCommand,
     },
 
+    /// List what people outside are told of tasks, and whether they were; or send it.
+    ///
+    /// Notices are written with what they tell of: that the work of a run is not on the branch of its
+    /// task. The commands that config.toml names send them, soon after they were written. One that
+    /// was not sent is tried again 30 and 60 seconds later, by the next command that writes anything.
+    #[command(after_help = "\
+Examples:
+  stillframe notices --pending
+  stillframe notices --send
+
+Exit codes: 0 done, 1 it could not be done, or a notice was not sent, 2 the command line is wrong, or
+no command is set that sends notices.")]
+    Notices {
+        /// Only those that are still to be sent.
+        #[arg(long, conflicts_with = "send")]
+        pending: bool,
+        /// Send all that are still to be sent, also before their time, and say what became of each.
+        #[arg(long)]
+        send: bool,
+    },
+
     /// List, read or remove artifacts, such as large patches of runs.
     #[command(arg_required_else_help = true)]
     Artifact {
@@ -413,6 +434,9 @@ The file is $XDG_CONFIG_HOME/stillframe/config.toml, else ~/.config/stillframe/c
   step_snapshots = 50                   # of each run
   sessions_older_than = \"365d\"          # from the log of all workspaces, as those options of gc;
                                         # also events_older_than, max_events, max_ended_sessions
+
+  [notices]                             # what tells people of tasks; not for one workspace
+  command = \"~/bin/tell-forge\"          # and shows_command, env, timeout
 
   [workspace.\"/home/me/data\".limits]    # the same sections, for one workspace
   retain_content_bytes = 0
@@ -1372,6 +1396,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 23, "{names:?}");
+        assert_eq!(names.len(), 24, "{names:?}");
     }
 }

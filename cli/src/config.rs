@@ -12,17 +12,19 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use stillframe::ErrorKind;
 use stillframe::backends::{IgnoreOptions, printable};
 use stillframe::options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, LogRetention, RetentionOptions,
 };
 use stillframe::secrets::SecretRule;
 use stillframe::tasks::WorkBranchOptions;
+use stillframe::{EngineOptions, ErrorKind};
 
 use self::document::{Document, Given, Sections};
 use crate::failure::Failure;
+use crate::notice_command::NoticeSettings;
 use crate::toml_text;
+use crate::user_command::UserCommand;
 
 /// How much new content is kept in a plain directory by default, in bytes: a person wants to be
 /// able to undo a command, but not to fill the disk.
@@ -265,6 +267,19 @@ impl Config {
         }
     }
 
+    /// Who tells people of notices; `None`: nobody.
+    pub(crate) fn notices(&self) -> Option<NoticeSettings> {
+        let set = &self.document.general.notices;
+        let line = |given: &Given<String>| UserCommand::new(given.value.clone());
+        let timeout = set.timeout.as_ref().map(|given| given.value.duration);
+        Some(NoticeSettings {
+            command: line(set.command.as_ref()?),
+            shows_command: set.shows_command.as_ref().map(line),
+            env: set.env.as_ref().map_or(Vec::new(), |g| g.value.clone()),
+            timeout: timeout.unwrap_or(EngineOptions::default().notice_timeout),
+        })
+    }
+
     /// What is a secret value besides what the built-in rules know.
     pub(crate) fn secret_rules(&self) -> Vec<SecretRule> {
         let rules = self.document.secret_rules.iter();
@@ -472,6 +487,18 @@ fn keys() -> Vec<Key> {
             "task.checkpoint_interval",
             json!(in_seconds(interval)),
             |s| given(&s.task.checkpoint_interval),
+        ),
+        key("notices.command", Value::Null, |s| {
+            given(&s.notices.command)
+        }),
+        key("notices.shows_command", Value::Null, |s| {
+            given(&s.notices.shows_command)
+        }),
+        key("notices.env", json!([]), |s| given(&s.notices.env)),
+        key(
+            "notices.timeout",
+            json!(in_seconds(EngineOptions::default().notice_timeout)),
+            |s| given(&s.notices.timeout),
         ),
     ]
 }

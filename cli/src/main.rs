@@ -12,6 +12,7 @@ mod copying;
 mod failure;
 mod guardian;
 mod logging;
+mod notice_command;
 mod output;
 mod pager;
 mod paint;
@@ -24,11 +25,13 @@ mod signals;
 mod step_file;
 mod token_command;
 mod toml_text;
+mod user_command;
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use clap::error::ErrorKind as UsageErrorKind;
@@ -42,6 +45,7 @@ use crate::commands::Tools;
 use crate::config::{Config, MAX_STORE_BYTES};
 use crate::failure::{Failure, StatePlace};
 use crate::logging::Wanted;
+use crate::notice_command::{NoticeCommand, NoticeSettings};
 use crate::output::{Console, Reply};
 use crate::paint::ColorChoice;
 use crate::progress::ProgressLine;
@@ -110,6 +114,10 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         Some(credentials) => options.credentials(credentials),
         None => options,
     };
+    let options = match surroundings.config.notices() {
+        Some(set) if !request.needs_no_writing() => telling(options, set, &state_dir),
+        _ => options,
+    };
     let retention = settings.retention.filter(|_| !args.no_retention);
     let retention = retention.map(|retention| (retention, settings.log_retention));
     carry_out(
@@ -121,6 +129,22 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         retention,
     )
     .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
+}
+
+/// With the commands of the user, which tell people of notices. The engine ends once they have, or would
+/// have had to.
+fn telling(options: EngineOptions, set: NoticeSettings, state_dir: &Path) -> EngineOptions {
+    let both = set.timeout.saturating_mul(2);
+    let grace = both.saturating_add(Duration::from_secs(1));
+    let grace = options.shutdown_grace.max(grace);
+    let file = state_dir.join("notice.json");
+    options
+        .shutdown_grace(grace)
+        .notice_timeout(set.timeout)
+        .notices(NoticeCommand {
+            settings: set,
+            file,
+        })
 }
 
 /// Does it with an engine on this state directory.

@@ -120,6 +120,8 @@ pub(crate) enum Request {
     FollowEvents(EventsOf),
     /// What is asked of tasks.
     Task(TaskRequest),
+    /// What is asked of notices.
+    Notices(NoticesRequest),
     /// List artifacts.
     Artifacts(Option<String>),
     /// Read an artifact.
@@ -149,6 +151,21 @@ pub(crate) enum ConfigRequest {
     Show(Option<PathBuf>),
     /// Whether it is right.
     Check,
+}
+
+/// What is asked of notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoticesRequest {
+    /// List them.
+    List {
+        /// Only those that are to be sent.
+        pending: bool,
+    },
+    /// Send those that are to be sent.
+    Send {
+        /// When this was asked.
+        since: Timestamp,
+    },
 }
 
 /// What is asked of tasks.
@@ -389,6 +406,8 @@ impl Request {
                 to,
             },
             Command::Task { command } => Self::Task(task(command, &chooser)?),
+            Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
+            Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
             Command::Artifact { command } => match command {
                 ArtifactCommand::List { run } => {
                     Self::Artifacts(run.map(|id| id.to_string_lossy().into_owned()))
@@ -470,6 +489,7 @@ impl Request {
                     | Self::Transcript { .. }
                     | Self::Export { .. }
                     | Self::Task(TaskRequest::Name(_) | TaskRequest::List | TaskRequest::Show(_))
+                    | Self::Notices(NoticesRequest::List { .. })
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
                     | Self::Questions(_)
@@ -567,6 +587,7 @@ impl Request {
             | Self::Transcript { .. }
             | Self::Export { .. }
             | Self::Task(_)
+            | Self::Notices(_)
             | Self::Artifacts(_)
             | Self::GetArtifact(_)
             | Self::RemoveArtifact(_)
@@ -983,6 +1004,19 @@ fn current_run(chooser: &Chooser<'_>) -> Result<CurrentRun, Failure> {
             config: surroundings.config.clone(),
         }),
         Err(e) => Err(Failure::invalid(format!("STILLFRAME_CURRENT_RUN: {e}"))),
+    }
+}
+
+/// That notices are sent, by whoever is set for that.
+fn send_notices(surroundings: &Surroundings) -> Result<NoticesRequest, Failure> {
+    match surroundings.config.notices() {
+        Some(_) => Ok(NoticesRequest::Send {
+            since: surroundings.now,
+        }),
+        None => Err(Failure::usage(
+            "config.toml names no command that sends notices ([notices] command); nothing was sent"
+                .to_owned(),
+        )),
     }
 }
 

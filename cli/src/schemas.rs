@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, QuestionRecord,
+    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, NoticeRecord, QuestionRecord,
     RestoreDocument, ResumedWork, RunDocument, RunExport, RunRecord, SavedWork, SessionRecord,
     TakenSnapshot, TranscriptEntry, UndoOutcome, WorkTaskRecord,
 };
@@ -44,6 +44,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("export-line", of::<ExportLine>()),
         ("export", of::<ExportOutcome>()),
         ("gc", of::<upkeep::GcDocument>()),
+        ("notices", of::<Vec<NoticeRecord>>()),
         ("list", of::<Vec<snapshot::ListedDocument<'_>>>()),
         ("purge-plan", of::<PurgePlan>()),
         ("purge", of::<PurgeOutcome>()),

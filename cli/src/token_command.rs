@@ -1,16 +1,14 @@
 //! The command that prints a token, which the user has typed or set.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
-use stillframe::commands::{OwnChild, start_own_child};
 use stillframe::tasks::Secret;
 use tokio::io::AsyncReadExt as _;
-use tokio::process::{Child, Command};
 use tokio::time::timeout;
+
+use crate::user_command::{Group, UserCommand, ended};
 
 /// How long it may take. It may ask a person for a touch or a passphrase, in a window of its own.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -24,36 +22,20 @@ const MAX_BYTES: usize = 1 << 20;
 /// The variable in which it finds the address that the token is for.
 const REMOTE: &str = "STILLFRAME_REMOTE";
 
-/// A line for `/bin/sh -c`.
-///
-/// It is run in `/` and without the variables of git, so that no repository takes part in what it
-/// does, with nothing to read. What it says on standard error is nobody's: it may be what is secret.
+/// It is run without the variables of git, so that no repository takes part in what it does, with
+/// nothing to read. What it says on standard error is nobody's: it may be what is secret.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenCommand {
-    line: String,
+    command: UserCommand,
     limit: Duration,
-}
-
-/// Its process, which is killed with those that it started if it is not waited for.
-struct Group {
-    child: Child,
-    _own: OwnChild,
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // It was not waited for if it has an id, so no other group has that.
-        let id = self.child.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(id) = id.and_then(Pid::from_raw) {
-            let _ = rustix::process::kill_process_group(id, Signal::KILL);
-        }
-    }
 }
 
 impl TokenCommand {
     pub(crate) fn new(line: String) -> Self {
-        let limit = LIMIT;
-        Self { line, limit }
+        Self {
+            command: UserCommand::new(line),
+            limit: LIMIT,
+        }
     }
 
     /// The first line that it prints. `Err` says in one line why there is none, without anything
@@ -63,10 +45,7 @@ impl TokenCommand {
             Ok(Ok(Ended::Well(printed))) => {
                 Secret::new(printed).map_err(|_| "printed no token in its first line".to_owned())
             }
-            Ok(Ok(Ended::Badly(status))) => Err(match (status.code(), status.signal()) {
-                (Some(code), _) => format!("exited with code {code}"),
-                (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
-            }),
+            Ok(Ok(Ended::Badly(status))) => Err(ended(status)),
             Ok(Ok(Ended::TooMuch)) => Err(format!("printed more than {MAX_BYTES} bytes")),
             Ok(Err(e)) => Err(format!("could not be run: {e}")),
             Err(_) => Err(format!(
@@ -74,25 +53,12 @@ impl TokenCommand {
                 self.limit.as_secs_f32()
             )),
         };
-        printed.map_err(|what| format!("the token command{} {what}", self.name()))
-    }
-
-    /// What people know it by: its program. What follows may have something secret in it.
-    fn name(&self) -> String {
-        let ends = |c: char| c.is_whitespace() || ";|&<>()".contains(c);
-        let program = self.line.trim_start().split(ends).next();
-        let program = program.unwrap_or_default();
-        let is_plain = |c: char| c.is_alphanumeric() || "/._-+~".contains(c);
-        match !program.is_empty() && program.chars().all(is_plain) {
-            true => format!(" ({program} …)"),
-            false => String::new(),
-        }
+        printed.map_err(|what| format!("the token command{} {what}", self.command.name()))
     }
 
     /// Its first line, and how it ended.
     async fn printed(&self, remote: &str) -> io::Result<Ended> {
-        let (child, own) = self.start(remote)?;
-        let mut group = Group { child, _own: own };
+        let mut group = self.start(remote)?;
         let mut stdout = group.child.stdout.take().expect("it was asked for");
         let (mut printed, mut is_open) = (Vec::new(), true);
         let status = loop {
@@ -118,26 +84,19 @@ impl TokenCommand {
         Ok(Ended::Well(printed))
     }
 
-    fn start(&self, remote: &str) -> io::Result<(Child, OwnChild)> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "what the user has typed or set, for what the user asked for"
-        )]
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", &self.line]).current_dir("/");
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"GIT_") {
-                command.env_remove(name);
+    fn start(&self, remote: &str) -> io::Result<Group> {
+        self.command.start(|command| {
+            for (name, _) in std::env::vars_os() {
+                if name.as_encoded_bytes().starts_with(b"GIT_") {
+                    command.env_remove(name);
+                }
             }
-        }
-        command
-            .env(REMOTE, remote)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .process_group(0);
-        // The command of a run may be at work, whose leftovers are ended and reaped.
-        start_own_child(|| command.spawn(), Child::id)
+            command
+                .env(REMOTE, remote)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null());
+        })
     }
 }
 
@@ -160,7 +119,7 @@ mod tests {
 
     fn token_within(line: &str, limit: Duration) -> Result<String, String> {
         let command = TokenCommand {
-            line: line.to_owned(),
+            command: UserCommand::new(line.to_owned()),
             limit,
         };
         let runtime = Builder::new_current_thread().enable_all().build();

@@ -44,6 +44,7 @@ mod matrix;
 mod memory;
 mod migrations;
 mod names_types;
+mod notices;
 mod pins;
 mod policy;
 mod programs;

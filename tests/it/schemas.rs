@@ -115,6 +115,7 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     seen.document(0, "task checkpoint 42");
     seen.document(0, "task list");
     seen.document(0, "task show 42");
+    seen.document(0, "notices");
     let fingerprint = "0".repeat(64);
     let allow = format!("task allow-secret github_token notes {fingerprint}");
     seen.document(0, &allow);

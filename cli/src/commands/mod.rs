@@ -15,6 +15,7 @@ mod events;
 mod export;
 pub(crate) mod files;
 mod head_moved;
+mod notices;
 mod purge;
 mod questions;
 pub(crate) mod restore;
@@ -161,6 +162,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
             until_a_signal(|cancellation| export::export(tools, &id, to, cancellation)).await
         }
         Request::Task(request) => task::answer(tools, request).await,
+        Request::Notices(request) => notices::answer(tools, request).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,
         Request::RemoveArtifact(key) => artifact::remove(tools, &key).await,

@@ -6,14 +6,14 @@ use std::os::unix::fs::MetadataExt as _;
 use serde::Serialize;
 use stillframe::backends::{AllowedSecret, OmissionReason, RelPath, SkipReason, shell_word};
 use stillframe::records::{
-    AllowedSecretRecord, CheckpointRecord, FoundSecret, ResumeState, ResumedWork, SavedState,
-    SavedWork, WorkTaskRecord,
+    AllowedSecretRecord, CheckpointRecord, FoundSecret, NoticeRecord, ResumeState, ResumedWork,
+    SavedState, SavedWork, WorkTaskRecord,
 };
 use stillframe::tasks::WorkBranchOptions;
 use stillframe::{CancellationToken, WorkspaceOptions};
 
 use super::config::row;
-use super::{Tools, until_a_signal, while_wanted};
+use super::{Tools, notices, until_a_signal, while_wanted};
 use crate::args::{BranchArgs, PlaceArgs};
 use crate::branch;
 use crate::config::{Held, Source};
@@ -34,7 +34,7 @@ pub(crate) struct Named<'a> {
     branch: &'a str,
 }
 
-/// A task, and its checkpoints.
+/// A task, its checkpoints and notices.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Shown {
@@ -42,6 +42,8 @@ pub(crate) struct Shown {
     task: WorkTaskRecord,
     /// All of them, the oldest first.
     checkpoints: Vec<CheckpointRecord>,
+    /// What people outside were to be told of it, the oldest first.
+    notices: Vec<NoticeRecord>,
     /// Where a checkpoint from here would go and how, and who says so: the names of keys and options
     /// with what holds. The remote is an address, if the workspace has one of that name.
     settings: Vec<Held>,
@@ -120,15 +122,24 @@ async fn show(tools: &Tools, request: ShowTask) -> Result<Reply, Failure> {
             remote.source = Source::Repository;
         }
     }
+    let mut notices = tools.engine.notices().await?;
+    notices.retain(|one| {
+        let of = (&one.task, &one.namespace, &one.remote);
+        of == (&task.task, &task.namespace, &task.remote)
+    });
     let shown = Shown {
         task,
         checkpoints,
+        notices,
         settings,
     };
     Ok(Reply::new(tools.json, &shown, || {
         let mut text = line(&shown.task);
         for checkpoint in &shown.checkpoints {
             text.push_str(&checkpoint_line(checkpoint));
+        }
+        for line in notices::lines(&shown.notices).lines() {
+            text.push_str(&format!("  {line}\n"));
         }
         let rows: Vec<Vec<String>> = shown.settings.iter().map(row).collect();
         for row in output::table(&rows).lines() {

@@ -52,6 +52,7 @@ pub(super) struct Sections {
     pub(super) limits: Limits,
     pub(super) retention: Retention,
     pub(super) task: Task,
+    pub(super) notices: Notices,
 }
 
 /// What to leave out, beyond what is left out anyway.
@@ -173,6 +174,51 @@ impl Task {
     }
 }
 
+/// Who tells people of the work of tasks, of all workspaces.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Notices {
+    pub(super) command: Option<Given<String>>,
+    pub(super) shows_command: Option<Given<String>>,
+    pub(super) env: Option<Given<Vec<String>>>,
+    pub(super) timeout: Option<Given<Lasting>>,
+}
+
+impl Notices {
+    /// Where anything of it is set.
+    fn places(&self) -> impl Iterator<Item = usize> {
+        let command = self.command.as_ref().map(|given| given.at);
+        let shows = self.shows_command.as_ref().map(|given| given.at);
+        let env = self.env.as_ref().map(|given| given.at);
+        let timeout = self.timeout.as_ref().map(|given| given.at);
+        [command, shows, env, timeout].into_iter().flatten()
+    }
+
+    /// What the types do not say: where it is wrong, and how.
+    fn check(&self) -> Result<(), (usize, String)> {
+        for Given { value, at } in [&self.command, &self.shows_command].into_iter().flatten() {
+            args::shell_line(value).map_err(|what| (*at, what))?;
+        }
+        if let Some(Given { value, at }) = &self.env {
+            for name in value {
+                args::variable(name).map_err(|what| (*at, what))?;
+            }
+        }
+        if let Some(Given { value, at }) = &self.timeout
+            && value.duration.is_zero()
+        {
+            return Err((*at, "timeout has to be more than zero".to_owned()));
+        }
+        match self.places().next() {
+            Some(at) if self.command.is_none() => {
+                let what = "of notices a command has to be set, which sends them";
+                Err((at, what.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A number of bytes, as a number or as it is typed: `65536`, `"64K"`, `"2G"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Size(pub(super) u64);
@@ -216,6 +262,7 @@ struct Written {
     limits: Limits,
     retention: Retention,
     task: Task,
+    notices: Notices,
     secret_rules: BTreeMap<String, Given<String>>,
     workspace: BTreeMap<Spanned<String>, Sections>,
 }
@@ -231,6 +278,7 @@ impl Document {
                 limits: written.limits,
                 retention: written.retention,
                 task: written.task,
+                notices: written.notices,
             },
             secret_rules: checked(text, written.secret_rules)?,
             workspaces: BTreeMap::new(),
@@ -252,6 +300,10 @@ impl Document {
                     toml_text::line_of(text, at),
                     &what,
                 ));
+            }
+            if let Some(at) = sections.notices.places().next() {
+                let what = "notices are not set for one workspace, because they are of tasks; set them in [notices]";
+                return Err(toml_text::at_line(text, toml_text::line_of(text, at), what));
             }
             if !named.is_absolute() {
                 return Err(wrong("the path of a workspace begins with \"/\""));
@@ -298,6 +350,9 @@ impl Sections {
             return Err(wrong(at, &what));
         }
         self.task.check().map_err(|(at, what)| wrong(at, &what))?;
+        self.notices
+            .check()
+            .map_err(|(at, what)| wrong(at, &what))?;
         let Ignore { paths, globs } = &self.ignore;
         if let Some(Given { value, at }) = paths {
             let mut rules = IgnoreOptions::default();
