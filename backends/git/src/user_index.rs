@@ -277,13 +277,7 @@ struct IndexFile {
 }
 
 fn parse_file(bytes: &[u8]) -> Result<IndexFile, IndexError> {
-    let mut rest = bytes;
-    let mut source = |into: &mut [u8]| {
-        let (taken, left) = rest.split_at(rest.len().min(into.len()));
-        into[..taken.len()].copy_from_slice(taken);
-        rest = left;
-        Ok::<_, IndexError>(taken.len())
-    };
+    let mut source = source_of(bytes);
     let mut entries = Vec::new();
     let outline = scan(&mut source, bytes.len() as u64, &mut |entry, _| {
         entries.push(entry.to_owned());
@@ -353,6 +347,24 @@ pub fn visit<E: From<IndexError>>(
         }
         .into()),
         _ => Ok(Visited::All),
+    }
+}
+
+/// [`visit`], of bytes that are in memory.
+pub fn visit_bytes(
+    bytes: &[u8],
+    visit_entry: &mut dyn FnMut(&IndexEntry<&[u8]>),
+) -> Result<Visited, IndexError> {
+    visit(&mut source_of(bytes), bytes.len() as u64, visit_entry)
+}
+
+/// Answers with these bytes, piece by piece.
+fn source_of(mut rest: &[u8]) -> impl FnMut(&mut [u8]) -> Result<usize, IndexError> {
+    move |into| {
+        let (taken, left) = rest.split_at(rest.len().min(into.len()));
+        into[..taken.len()].copy_from_slice(taken);
+        rest = left;
+        Ok(taken.len())
     }
 }
 

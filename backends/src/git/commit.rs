@@ -48,6 +48,7 @@ pub(super) use self::prepare::prepare;
 pub(super) use self::saving::Saving;
 pub(super) use self::smudge::Smudging;
 pub(super) use self::sound::commit_text;
+pub(super) use self::staged::Staged;
 pub(super) use self::tree_changes::{Side, TreeChange, between, side_of};
 
 /// The repository that `workspace` lies in.

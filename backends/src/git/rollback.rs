@@ -41,7 +41,7 @@ use self::operation::{Decision, OperationMove, decide};
 use self::refs::{PACKED_REFS, Refs};
 use self::safety::free_names;
 use self::sight::Sight;
-use self::staged::give_objects_back;
+use self::staged::{Staged, give_objects_back};
 use super::directory::{Create, open_below, open_directory, read_file};
 use crate::codec;
 use crate::deadline::Deadline;
@@ -180,6 +180,9 @@ pub(crate) struct Prepared {
     scope: RelPath,
     /// The files of git's operations that the plan takes to be there.
     seen: Option<OperationFiles>,
+    /// The content that the index to come stages and the repository may lack: what it lacked when it
+    /// was last looked at. `None`: it was not.
+    in_question: Option<Vec<Staged>>,
     /// The commits that the repository is given back as far as it has lost them.
     history: Option<List>,
     refs_stay: RefsStay,
@@ -310,6 +313,7 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
         replaced: index.goes,
         scope: request.before.scope.clone(),
         seen: found.operation.clone().ok(),
+        in_question: None,
         history: takes_history.then_some(history),
         refs_stay,
         were_to_move: plan.moves_refs(),
@@ -437,6 +441,11 @@ impl Prepared {
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
         giving: Giving,
     ) {
+        // Before it was decided, the repository was given all that the branch has, and the index
+        // has no cache of trees.
+        if self.plan.is_switch() {
+            return;
+        }
         let given = self.give_history_back(op, purged, kept, giving);
         let mut told = self.give_staged_back(op, purged, kept, giving);
         if let Some(RepositoryProblem { kind, message, .. }) = &self.index_stays {
@@ -467,10 +476,14 @@ impl Prepared {
         kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
         giving: Giving,
     ) -> Option<RepositoryProblem> {
+        let in_question = self.in_question.take();
         let index = self.index()?;
         let is_purged = |id: &ObjectId| purged.contains(&(*id).into());
         let (git_dir, common_dir) = (path_of(&self.plan.git_dir), self.plan.common_dir());
-        let lacking = give_objects_back(op, &git_dir, &common_dir, index, &is_purged, kept, giving);
+        let content = in_question.unwrap_or_else(|| staged::content_of(&git_dir, index));
+        let lacked = staged::lacking(op, &common_dir, content);
+        let lacking = give_objects_back(op, &common_dir, &lacked, &is_purged, kept, giving);
+        self.in_question = Some(lacked);
         let RepositoryProblem { kind, message, .. } = lacking::of_index(&lacking)?;
         // With one that is gone for good git could pack and commit nothing any more. What was not
         // there before either, as in a partial clone, git may still fetch.
@@ -597,6 +610,7 @@ impl Prepared {
         };
         let before = usize::try_from(*length).expect("they are in memory");
         *length = bytes.len() as u64;
+        self.in_question = None;
         bytes.extend(self.staged.iter().flat_map(|staged| &staged[before..]));
         self.staged = Some(bytes);
     }
@@ -641,6 +655,7 @@ impl Prepared {
             replaced: None,
             scope: RelPath::root(),
             seen: None,
+            in_question: None,
             history: None,
             refs_stay: RefsStay::No,
             were_to_move: false,
@@ -663,10 +678,15 @@ fn has_with_parents(op: &Operation, objects: &RepositoryObjects, id: ObjectId) -
 impl RepositoryPlan {
     /// What a reflog says of it.
     fn told(&self) -> &'static str {
-        match self.operation.starts_with(SWITCH) {
+        match self.is_switch() {
             true => "stillframe: resume",
             false => "stillframe: roll back",
         }
+    }
+
+    /// Whether it goes to a branch.
+    fn is_switch(&self) -> bool {
+        self.operation.starts_with(SWITCH)
     }
 
     /// As it is kept in the journal of the restore.

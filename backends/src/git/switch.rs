@@ -22,7 +22,7 @@ use self::state::Target;
 use crate::branches::{BranchError, Switch, SwitchRequest};
 use crate::commit::CommitError;
 use crate::coverage::Omission;
-use crate::git::commit::{self, Environment, LocalEdits, TreeChange};
+use crate::git::commit::{self, Environment, LocalEdits, Staged, TreeChange};
 use crate::git::either::{self, Either};
 use crate::git::nodes::tree_of;
 use crate::git::repository::UserRepository;
@@ -74,7 +74,9 @@ pub(super) fn prepare(
         };
         Ok(all_changes(of_head, of_saved))
     })?;
-    let entries = Entries::of_snapshot(op, &repository, store, state)?;
+    let entries = Entries {
+        staged: Staged::of_snapshot(op, &repository, store, state)?,
+    };
     let decided = decide(
         op,
         workspace,
@@ -226,14 +228,22 @@ fn decide(
             outside.path
         )));
     }
-    if let Some(form) = entries.unwritable_form {
+    if let Some(form) = entries.staged.unwritable_form {
         return Err(BranchError::Unsupported(format!(
             "the index of {} is {form}, which is not written",
             crate::error::printable(repository.work_tree())
         )));
     }
     let state = record.git.as_ref().expect("it was looked at");
-    let local = LocalEdits::of(op, workspace, repository, store, (record, state), env)?;
+    let local = LocalEdits::of(
+        op,
+        workspace,
+        repository,
+        store,
+        (record, state),
+        &entries.staged,
+        env,
+    )?;
     let root = workspace.root().map_err(commit_error_of_path)?;
     let packs = store.reader_set()?;
     let stored = store.reader(&packs);

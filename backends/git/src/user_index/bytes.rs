@@ -1,5 +1,7 @@
 //! The bytes of an index file.
 
+use std::borrow::Borrow;
+
 use sha1::{Digest as _, Sha1};
 
 use super::stream::{
@@ -10,8 +12,8 @@ use super::{IndexEntry, TRAILER_BYTES};
 
 /// The bytes of an index with these entries, which are in order, and no extension. It is a version
 /// 4 if `version` is, and else the oldest one that can hold them.
-pub fn serialize(version: u32, entries: &[IndexEntry]) -> Vec<u8> {
-    let is_extended = |entry: &IndexEntry| entry.is_intent_to_add || entry.is_skip_worktree;
+pub fn serialize<P: Borrow<[u8]>>(version: u32, entries: &[IndexEntry<P>]) -> Vec<u8> {
+    let is_extended = |entry: &IndexEntry<P>| entry.is_intent_to_add || entry.is_skip_worktree;
     let version = match version {
         4 => 4,
         _ if entries.iter().any(is_extended) => 3,
@@ -38,9 +40,11 @@ pub fn serialize(version: u32, entries: &[IndexEntry]) -> Vec<u8> {
             stat.gid,
             stat.size,
         ];
-        bytes.extend(words.into_iter().flat_map(u32::to_be_bytes));
+        for word in words {
+            bytes.extend(word.to_be_bytes());
+        }
         bytes.extend(entry.id.0);
-        let path = entry.path.as_bytes();
+        let path = entry.path.borrow();
         let set = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         let flags = set(entry.is_assume_unchanged, FLAG_ASSUME_UNCHANGED)
             | set(is_extended(entry), FLAG_EXTENDED)

@@ -3,7 +3,7 @@
 use sha1::{Digest as _, Sha1};
 
 use super::stream::scan;
-use super::{IndexError, TRAILER_BYTES};
+use super::{IndexError, TRAILER_BYTES, source_of};
 use crate::ObjectId;
 
 /// The trees that git has for directories whose entries did not change.
@@ -50,14 +50,7 @@ struct Extension<'a> {
 }
 
 fn extensions(index: &[u8]) -> Result<Vec<Extension<'_>>, IndexError> {
-    let mut unread = index;
-    let mut source = |into: &mut [u8]| {
-        let (taken, left) = unread.split_at(unread.len().min(into.len()));
-        into[..taken.len()].copy_from_slice(taken);
-        unread = left;
-        Ok::<_, IndexError>(taken.len())
-    };
-    let outline = scan(&mut source, index.len() as u64, &mut |_, _| {})?;
+    let outline = scan(&mut source_of(index), index.len() as u64, &mut |_, _| {})?;
     let end = index.len() - TRAILER_BYTES;
     let length = usize::try_from(outline.extension_bytes).expect("they are in memory");
     let mut rest = &index[end - length..end];

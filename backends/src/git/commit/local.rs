@@ -20,24 +20,24 @@ pub(in crate::git) struct LocalEdits {
 }
 
 impl LocalEdits {
-    /// Those of the snapshot of `record`.
+    /// Those of the snapshot of `record`, whose index is `staged`.
     pub(in crate::git) fn of(
         op: &Operation,
         workspace: &LockedWorkspace,
         repository: &UserRepository,
         store: &Store,
         (record, state): (&Record, &GitState),
+        staged: &Staged,
         env: &Environment<'_>,
     ) -> Result<Self, CommitError> {
         let settings = repository.settings(env)?;
-        let staged = Staged::of_snapshot(op, repository, store, state)?;
         let decision = Decision {
             workspace,
             repository,
             store,
             record,
             settings: &settings,
-            staged: &staged,
+            staged,
             paths: &[],
             purpose: Purpose::Checkpoint,
             env,

@@ -71,7 +71,7 @@ pub(in crate::git) fn prepare(
         signature,
         time,
         commit: String::new(),
-        index: staged.digest,
+        index: staged.digest(),
         paths: request.paths.clone(),
     };
     intent.commit = Sound::id_of(&intent)?.to_string();

@@ -5,7 +5,7 @@ use crate::git::ObjectId;
 use crate::git::index::{is_doubtful, seed_stat};
 use crate::git::repository::UserRepository;
 use crate::git::store::Store;
-use crate::git::user_index::{IndexEntry, MODE_SUBMODULE};
+use crate::git::user_index::{IndexEntry, MODE_SUBMODULE, UserIndex};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::GitState;
@@ -13,80 +13,118 @@ use crate::tree::EntryKind;
 use crate::worktree::root::Root;
 use crate::worktree::stat_cache::{CachedEntry, EntryStat, Flags};
 
-/// An index that a commit can be made beside.
+/// An index as a commit or a switch goes by it.
 #[derive(Debug)]
-pub(super) struct Staged {
+pub(in crate::git) struct Staged {
+    /// One for each path, in their order.
     entries: Vec<IndexEntry>,
+    /// All of the paths that are in a conflict, in the order of the index.
+    conflicts: Vec<IndexEntry>,
+    /// When it was last written, in nanoseconds since the Unix epoch.
     modified_ns: i64,
-    /// The digest of what it stages; `None`: there is no index.
-    pub(super) digest: Option<String>,
+    /// 2, 3 or 4; `None`: there is no index.
+    version: Option<u32>,
+    /// Why it cannot be written by us; `None`: it can.
+    pub(in crate::git) unwritable_form: Option<&'static str>,
 }
 
 impl Staged {
+    fn none() -> Self {
+        Self {
+            entries: Vec::new(),
+            conflicts: Vec::new(),
+            modified_ns: 0,
+            version: None,
+            unwritable_form: None,
+        }
+    }
+
+    /// In a conflict it has what git goes by then: our side, or else another.
+    fn of(index: UserIndex, modified_ns: i64) -> Self {
+        let unwritable_form = index.unwritable_form();
+        let mut entries = index.entries;
+        let is_in_conflict = |entry: &&IndexEntry| entry.stage != 0;
+        let conflicts: Vec<_> = entries.iter().filter(is_in_conflict).cloned().collect();
+        // A sparse directory is sorted as if its path ended in a slash.
+        if !conflicts.is_empty() || unwritable_form.is_some() {
+            let rank = |entry: &IndexEntry| [0, 3, 1, 2][usize::from(entry.stage & 3)];
+            entries.sort_by(|a, b| (&a.path, rank(a)).cmp(&(&b.path, rank(b))));
+            entries.dedup_by(|later, earlier| later.path == earlier.path);
+        }
+        Self {
+            entries,
+            conflicts,
+            modified_ns,
+            version: Some(index.version),
+            unwritable_form,
+        }
+    }
+
     /// Reads the index. One that no commit can be made beside is an error that says why.
     pub(super) fn read(repository: &UserRepository) -> Result<Self, CommitError> {
         let Some((bytes, stat)) = repository.index_bytes()? else {
-            return Ok(Self {
-                entries: Vec::new(),
-                modified_ns: 0,
-                digest: None,
-            });
+            return Ok(Self::none());
         };
         let index = repository.parse_index(&bytes)?;
-        if let Some(form) = index.unwritable_form() {
+        let staged = Self::of(index, EntryStat::of(&stat).mtime_ns);
+        if let Some(form) = staged.unwritable_form {
             return Err(CommitError::Unsupported(format!(
                 "the index of {} is {form}, which is not written",
                 crate::error::printable(repository.work_tree())
             )));
         }
-        if let Some(entry) = index.entries.iter().find(|entry| entry.stage != 0) {
+        if let Some(entry) = staged.conflicts.first() {
             return Err(CommitError::Conflict(format!(
                 "{} has a conflict that is not resolved",
                 entry.path
             )));
         }
-        Ok(Self {
-            modified_ns: EntryStat::of(&stat).mtime_ns,
-            digest: Some(digest(&index.entries)),
-            entries: index.entries,
-        })
+        Ok(staged)
     }
 
-    /// The index as it was when a snapshot was taken. In a conflict it has what git goes by then: our
-    /// side, or else another.
-    pub(super) fn of_snapshot(
+    /// The index as it was when a snapshot was taken.
+    pub(in crate::git) fn of_snapshot(
         op: &Operation,
         repository: &UserRepository,
         store: &Store,
         state: &GitState,
     ) -> Result<Self, CommitError> {
         let Some(id) = state.index else {
-            return Ok(Self {
-                entries: Vec::new(),
-                modified_ns: 0,
-                digest: None,
-            });
+            return Ok(Self::none());
         };
         let (_, bytes) = store.read(op, &id, u64::MAX)?;
-        let mut entries = repository.parse_index(&bytes)?.entries;
-        let rank = |entry: &IndexEntry| [0, 3, 1, 2][usize::from(entry.stage & 3)];
-        entries.sort_by(|a, b| (&a.path, rank(a)).cmp(&(&b.path, rank(b))));
-        entries.dedup_by(|later, earlier| later.path == earlier.path);
-        Ok(Self {
-            // Without a time every entry counts as one that git would look into.
-            modified_ns: state.index_modified_ns.unwrap_or(i64::MIN),
-            digest: Some(digest(&entries)),
-            entries,
-        })
+        // Without a time every entry counts as one that git would look into.
+        let modified_ns = state.index_modified_ns.unwrap_or(i64::MIN);
+        Ok(Self::of(repository.parse_index(&bytes)?, modified_ns))
     }
 
     /// Whether there is an index at all.
-    pub(super) fn is_there(&self) -> bool {
-        self.digest.is_some()
+    pub(in crate::git) fn is_there(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// The version of its file: 2, where there is none.
+    pub(in crate::git) fn version(&self) -> u32 {
+        self.version.unwrap_or(2)
+    }
+
+    /// The digest of what it stages; `None`: there is no index.
+    pub(super) fn digest(&self) -> Option<String> {
+        self.is_there().then(|| digest(&self.entries))
+    }
+
+    /// One entry for each path, in their order.
+    pub(in crate::git) fn entries(&self) -> &[IndexEntry] {
+        &self.entries
+    }
+
+    /// The entries of all paths that are in a conflict, in the order of the index.
+    pub(in crate::git) fn conflicts(&self) -> &[IndexEntry] {
+        &self.conflicts
     }
 
     /// The entry at a path, which is from the top of the work tree.
-    pub(super) fn at(&self, path: &RelPath) -> Option<&IndexEntry> {
+    pub(in crate::git) fn at(&self, path: &RelPath) -> Option<&IndexEntry> {
         let at = self.entries.binary_search_by(|entry| entry.path.cmp(path));
         at.ok().map(|at| &self.entries[at])
     }

@@ -11,7 +11,7 @@ use crate::git::loose_writer::LooseWriter;
 use crate::git::lost::Lost;
 use crate::git::put_error::PutError;
 use crate::git::repository::RepositoryObjects;
-use crate::git::user_index::{self, IndexEntry, IndexError};
+use crate::git::user_index::{self, IndexEntry, IndexError, Visited};
 use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
 use crate::store_error::StoreError;
@@ -26,29 +26,29 @@ const INTENT_TO_ADD: u16 = 0x2000;
 /// bytes alone. It is the same whether or not git wrote the index as a sparse one, unless that has
 /// a directory in the place of its files.
 pub(crate) fn staging_digest(bytes: &[u8]) -> Option<[u8; 32]> {
-    let no_shared_index = |_: &ObjectId| Err(IndexError::NotAnIndex);
-    let index = user_index::parse(bytes, &mut { no_shared_index }).ok()?;
     let set = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
     let mut hasher = blake3::Hasher::new();
-    for entry in index.entries {
+    let visited = user_index::visit_bytes(bytes, &mut |entry| {
         let flags = set(entry.is_assume_unchanged, ASSUME_UNCHANGED) | u16::from(entry.stage) << 12;
         let extended_flags =
             set(entry.is_skip_worktree, SKIP_WORKTREE) | set(entry.is_intent_to_add, INTENT_TO_ADD);
-        let path = entry.path.as_bytes();
         hasher
-            .update(&(path.len() as u64).to_le_bytes())
-            .update(path)
+            .update(&(entry.path.len() as u64).to_le_bytes())
+            .update(entry.path)
             .update(&entry.id.0)
             .update(&entry.mode.to_le_bytes())
             .update(&flags.to_le_bytes())
             .update(&extended_flags.to_le_bytes());
+    });
+    match visited.ok()? {
+        Visited::All => Some(*hasher.finalize().as_bytes()),
+        Visited::Split => None,
     }
-    Some(*hasher.finalize().as_bytes())
 }
 
 /// Content that an index stages.
 #[derive(Debug, PartialEq, Eq)]
-struct Staged {
+pub(super) struct Staged {
     id: ObjectId,
     /// The directory is out of a sparse checkout, and this its tree.
     is_tree: bool,
@@ -75,14 +75,19 @@ fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> 
     content.into_values().collect()
 }
 
-/// What an index stages that the repository has not; none if it cannot be read. The shared index of
-/// a split one is beside the index of the work tree.
-fn lacking_objects(op: &Operation, git_dir: &Path, common_dir: &Path, index: &[u8]) -> Vec<Staged> {
+/// The content that an index stages; none if it cannot be read. The shared index of a split one is
+/// beside the index of the work tree.
+pub(super) fn content_of(git_dir: &Path, index: &[u8]) -> Vec<Staged> {
     let mut shared = |id: &ObjectId| shared_index(git_dir, id).ok_or(IndexError::NotAnIndex);
-    let Ok(index) = user_index::parse(index, &mut shared) else {
-        return Vec::new();
-    };
-    let mut content = staged_content(index.entries);
+    let index = user_index::parse(index, &mut shared);
+    index.map_or_else(|_| Vec::new(), |index| staged_content(index.entries))
+}
+
+/// What of this content the repository has not.
+pub(super) fn lacking(op: &Operation, common_dir: &Path, mut content: Vec<Staged>) -> Vec<Staged> {
+    if content.is_empty() {
+        return content;
+    }
     let ids = content.iter().map(|staged| staged.id).collect();
     let missing = RepositoryObjects::open(common_dir).missing(op, ids);
     content.retain(|staged| missing.binary_search(&staged.id).is_ok());
@@ -96,7 +101,7 @@ fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
     read.ok().flatten()
 }
 
-/// Gives the repository the staged content that it has lost and the snapshot kept; answers with
+/// Gives the repository the staged content that it is `lacking` and the snapshot kept; answers with
 /// what it still lacks. What is out of a sparse checkout counts only if it is `purged`: a partial
 /// clone never had it.
 ///
@@ -104,9 +109,8 @@ fn shared_index(git_dir: &Path, id: &ObjectId) -> Option<Vec<u8>> {
 /// leaves at most content that git's housekeeping removes.
 pub(super) fn give_objects_back(
     op: &Operation,
-    git_dir: &Path,
     common_dir: &Path,
-    index: &[u8],
+    lacking: &[Staged],
     purged: &dyn Fn(&ObjectId) -> bool,
     kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
     giving: Giving,
@@ -124,10 +128,10 @@ pub(super) fn give_objects_back(
         }
     };
     let counts = |staged: &Staged| !staged.is_skipped || purged(&staged.id);
-    let lacking = lacking_objects(op, git_dir, common_dir, index).into_iter();
-    let lacking = lacking.filter_map(|staged| Some((give(&staged)?, counts(&staged))));
-    lacking
-        .filter_map(|(lost, counts)| counts.then_some(lost))
+    let lost = lacking
+        .iter()
+        .filter_map(|staged| Some((give(staged)?, counts(staged))));
+    lost.filter_map(|(lost, counts)| counts.then_some(lost))
         .collect()
 }
 

@@ -98,6 +98,8 @@ impl Target<'_> {
         let snapshot = self
             .store
             .publish(self.op, &self.request.owner, parts, pack)?;
+        // What was borrowed for it is no reason for the next capture to begin anew.
+        self.store.vouch(&self.op.to_its_end());
         Ok(MadeState {
             snapshot,
             paths: edits.into_keys().collect(),
@@ -200,7 +202,7 @@ impl Target<'_> {
             store: self.store,
             repository: self.repository,
         };
-        let whole = match entries.is_there {
+        let whole = match entries.staged.is_there() {
             true => Vec::new(),
             false => commit::between(self.op, &either, None, self.tree)?,
         };
