@@ -430,7 +430,9 @@ pub enum RepositoryRestore {
     Switch {
         /// The state to go to.
         to: Snapshot,
-        /// What was in the workspace when that was made.
+        /// What was in the workspace when that was made. If [`RestoreOptions::guard`] has its id and
+        /// nothing was captured through this handle since, it is the guard, and nothing is captured
+        /// anew: what somebody has changed since then stays, and is [skipped](RestoreOutcome::skipped).
         from: Snapshot,
         /// Commits that the new tip reaches, by their full ids.
         reached: Vec<String>,
@@ -446,7 +448,8 @@ pub struct RestoreOutcome {
     /// What was there before. Restoring it is the undo.
     pub guard: Snapshot,
     /// The worktree afterwards, as the closing capture saw it; the guard, if nothing had to be
-    /// done.
+    /// done. After a switch that went on from its guard and left nothing out, the state that it went
+    /// to.
     pub result: Snapshot,
     /// Every path that was written or removed, sorted.
     pub restored: Vec<RelPath>,

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 
@@ -43,6 +43,7 @@ use crate::git::repository::{self, OperationContents, Probe, RepositoryError, Us
 use crate::git::rollback::{self, FoundRepository, LOCK_TIMEOUT, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
+use crate::git::switch::ComingIndex;
 use crate::git::store::{Proven, Store, StoreSlot, purged_objects};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind};
@@ -89,6 +90,20 @@ impl Captured for GitCapture {
     fn seen(&self, path: &RelPath) -> Option<Seen> {
         let entry = self.0.cache.entry(path);
         entry.filter(|e| !e.flags.has(Flags::ABSENT)).map(Seen::of)
+    }
+}
+
+/// The capture that a switch goes on from, until it is asked for or another is made.
+#[derive(Default)]
+struct LastCapture(Mutex<Option<GitCapture>>);
+
+impl LastCapture {
+    fn keep(&self, capture: Option<GitCapture>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = capture;
+    }
+
+    fn take(&self) -> Option<GitCapture> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -164,6 +179,8 @@ impl GitBackend {
         publish: Publish,
         damage: Damage,
     ) -> Result<GitCapture, SnapshotError> {
+        // It holds on to what this one begins with.
+        workspace.kept_open::<LastCapture>().keep(None);
         let op = &op.within(options.quota(op, workspace)?);
         let captured = Self::capture_within(op, workspace, options, keep, publish, damage);
         captured.map_err(|error| crate::backend::cause_of(op, error))
@@ -439,6 +456,11 @@ impl Restorable for GitBackend {
         Self::capture_now(op, workspace, options, keep, publish, Damage::PassedOver)
     }
 
+    fn taken(&self, workspace: &LockedWorkspace, id: &SnapshotId) -> Option<GitCapture> {
+        let last = workspace.kept_open::<LastCapture>().take();
+        last.filter(|capture| capture.record().snapshot.id == *id)
+    }
+
     fn changes(
         &self,
         op: &Operation,
@@ -643,6 +665,9 @@ impl rollback::RestorableRepository for GitBackend {
         workspace: &Workspace,
         blob: &ObjectId,
     ) -> Result<Vec<u8>, StoreError> {
+        if let Some(coming) = workspace.kept_open::<ComingIndex>().take(blob) {
+            return Ok(coming);
+        }
         let mut bytes = Vec::new();
         match existing_store(workspace)?.blob_to(op, blob, &mut bytes) {
             Ok(_) => Ok(bytes),
@@ -760,9 +785,12 @@ impl Backend for GitBackend {
         options: &SnapshotOptions,
     ) -> Result<Snapshot, SnapshotError> {
         let damage = Damage::of(options);
-        let GitCapture(published) =
-            Self::capture_now(op, workspace, options, &[], Publish::Yes, damage)?;
-        Ok(published.record.snapshot)
+        let capture = Self::capture_now(op, workspace, options, &[], Publish::Yes, damage)?;
+        let snapshot = capture.record().snapshot.clone();
+        let is_for_switch = !options.branches.is_empty();
+        let last = workspace.kept_open::<LastCapture>();
+        last.keep(Some(capture).filter(|_| is_for_switch));
+        Ok(snapshot)
     }
 
     fn purging(&self) -> Option<&dyn Purging> {
@@ -942,6 +970,7 @@ impl Backend for GitBackend {
         ids: &[SnapshotId],
         unreadable: &[String],
     ) -> Result<(), StoreError> {
+        workspace.kept_open::<LastCapture>().keep(None);
         if let Some(store) = store_of(workspace)? {
             store.forget(op, ids)?;
             if !unreadable.is_empty() {

@@ -377,14 +377,25 @@ pub(crate) fn lock_repository(
 
 impl Prepared {
     /// This, if the guard has the state of the repository; else nothing but a note: what nobody
-    /// could put back again is not replaced.
-    pub(crate) fn guarded_by(self, guard: &Record) -> Self {
+    /// could put back again is not replaced. `kept` answers with the bytes of the guard's index.
+    pub(crate) fn guarded_by(
+        self,
+        guard: &Record,
+        kept: &dyn Fn(&ObjectId) -> Result<Vec<u8>, StoreError>,
+    ) -> Self {
         if self.plan.is_empty() {
             return self;
         }
-        let index = self.plan.index.as_ref();
+        let has_index = |guarded: Option<ObjectId>| {
+            let Some(IndexMove { from, .. }) = &self.plan.index else {
+                return true;
+            };
+            // git writes stat data alone whenever somebody asks it for a status.
+            let stages_the_same = |blob| kept(&blob).is_ok_and(|bytes| from.is(Some(&bytes)));
+            from.blob == guarded || guarded.is_some_and(stages_the_same)
+        };
         let problem = match &guard.git {
-            Some(git) if index.is_some_and(|index| index.from.blob != git.index) => {
+            Some(git) if !has_index(git.index) => {
                 RepositoryProblem::new(
                     ErrorKind::Conflict,
                     "somebody wrote the index meanwhile: index, HEAD and branch were not put back",

@@ -11,6 +11,7 @@ mod state;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 
@@ -18,7 +19,7 @@ use self::change::{Change, Coming, FileMove};
 use self::decision::Seen;
 use self::give::give;
 use self::index::Entries;
-use self::state::Target;
+use self::state::{IndexBlob, Target};
 use crate::branches::{BranchError, Switch, SwitchRequest};
 use crate::commit::CommitError;
 use crate::coverage::Omission;
@@ -42,6 +43,18 @@ pub(super) use self::history::{commit_named, have_one_base, newest_trailer};
 
 /// So many paths are named in an error.
 const MAX_NAMED: usize = 10;
+
+/// The index that a switch has made, for the restore that follows.
+#[derive(Default)]
+pub(super) struct ComingIndex(Mutex<Option<IndexBlob>>);
+
+impl ComingIndex {
+    /// Its bytes, once, if the blob is of it.
+    pub(super) fn take(&self, blob: &ObjectId) -> Option<Vec<u8>> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.take_if(|(id, _)| id == blob).map(|(_, bytes)| bytes)
+    }
+}
 
 /// See [`Branches::prepare_switch`](crate::Branches::prepare_switch). `record` is that of what was
 /// captured.
@@ -110,6 +123,8 @@ pub(super) fn prepare(
         env,
     };
     let made = target.state(&decided, &entries)?;
+    let coming = workspace.kept_open::<ComingIndex>();
+    *coming.0.lock().unwrap_or_else(PoisonError::into_inner) = made.index;
     Ok(Switch {
         is_there: made.is_there,
         to: made.snapshot,

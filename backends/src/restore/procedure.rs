@@ -58,7 +58,8 @@ pub(crate) fn plan_only<B: Restorable>(
     let now = backend
         .capture(op, workspace, &guard, &goal.keep(), Publish::No)
         .map_err(RestoreError::Guard)?;
-    let mut repository = repository.map(|prepared| prepared.guarded_by(now.record()));
+    let mut repository =
+        repository.map(|prepared| guarded_by(op, backend, workspace, prepared, now.record()));
     let planned = goal
         .plan(op, backend, workspace, &now)
         .map_err(|error| error.before_anything(&goal.record.snapshot.id))?;
@@ -128,16 +129,28 @@ fn restore_in_place<B: Restorable>(
     if let Some(prepared) = &repository {
         guard_options.safety_refs = prepared.plan.safety_refs();
     }
-    let guard = backend
-        .capture(
-            op,
-            workspace,
-            &guard_options,
-            &goal.keep(),
-            publishes_guard(),
-        )
-        .map_err(RestoreError::Guard)?;
-    let mut repository = repository.map(|prepared| prepared.guarded_by(guard.record()));
+    let taken = taken_guard(backend, workspace, options);
+    let is_taken = taken.is_some();
+    let guard = match taken {
+        Some(guard) => guard,
+        None => backend
+            .capture(
+                op,
+                workspace,
+                &guard_options,
+                &goal.keep(),
+                publishes_guard(),
+            )
+            .map_err(RestoreError::Guard)?,
+    };
+    let moves_some = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
+    let mut repository =
+        repository.map(|prepared| guarded_by(op, backend, workspace, prepared, guard.record()));
+    if is_taken && moves_some && repository.as_ref().is_some_and(|r| r.plan.is_empty()) {
+        // The branch was decided by an index that is not there any more.
+        let path = RelPath::root().join(b".git").join(b"index");
+        return Err(RestoreError::Changed { path });
+    }
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
@@ -170,6 +183,9 @@ fn restore_in_place<B: Restorable>(
         carry_out(op, backend, workspace, todo)?
     };
     durations.apply = stopwatch.lap();
+    if is_taken && led_to_goal(&plan, &carried) {
+        return Ok(at_goal(goal, guard.record(), plan, carried, durations));
+    }
     let closing = closing_options(options, stopwatch.started);
     // The files are restored, so a cancellation comes too late.
     let op = &op.to_its_end();
@@ -198,6 +214,61 @@ fn restore_in_place<B: Restorable>(
         attributes_lost: carried.attributes_lost,
         durations,
     })
+}
+
+/// What a switch goes on from, if the guard has its id: it is the guard then.
+fn taken_guard<B: Restorable>(
+    backend: &B,
+    workspace: &LockedWorkspace,
+    options: &RestoreOptions,
+) -> Option<B::Capture> {
+    match &options.repository {
+        RepositoryRestore::Switch { from, .. } if from.id == options.guard.id => {
+            backend.taken(workspace, &from.id)
+        }
+        _ => None,
+    }
+}
+
+/// What is `prepared` of the repository, as far as the guard leads back from it.
+fn guarded_by<B: Restorable>(
+    op: &Operation,
+    backend: &B,
+    workspace: &LockedWorkspace,
+    prepared: rollback::Prepared,
+    guard: &Record,
+) -> rollback::Prepared {
+    let Some(repository) = backend.user_repository() else {
+        return prepared;
+    };
+    prepared.guarded_by(guard, &|blob| repository.kept(op, workspace, blob))
+}
+
+/// Whether all of it was carried out, so that the workspace is at the goal, which was made from the
+/// guard. With another rule, what was left out before may not be any more.
+fn led_to_goal(plan: &RestorePlan, carried: &Carried) -> bool {
+    let changes_rules = |path: &RelPath| path.name() == b".gitignore";
+    plan.skipped.is_empty()
+        && carried.skipped.is_empty()
+        && carried.repository.error.is_none()
+        && !plan.changed_paths().any(changes_rules)
+}
+
+/// The outcome where the workspace is at the goal: nothing has to be looked at again.
+fn at_goal(
+    goal: &Goal,
+    guard: &Record,
+    plan: RestorePlan,
+    carried: Carried,
+    durations: RestoreDurations,
+) -> RestoreOutcome {
+    RestoreOutcome {
+        restored: restored(&plan, guard, &[]),
+        result: goal.record.snapshot.clone(),
+        safety_tag: carried.repository.safety_tag,
+        attributes_lost: carried.attributes_lost,
+        ..nothing_to_do(goal, guard, plan, None, durations)
+    }
 }
 
 /// The guard is what leads back.

@@ -48,6 +48,13 @@ pub(crate) trait Restorable {
         publish: Publish,
     ) -> Result<Self::Capture, SnapshotError>;
 
+    /// The capture that became the snapshot `id`, if it is the last that was made through this
+    /// handle, and was made for a switch. It is handed out once. Default: none is.
+    fn taken(&self, workspace: &LockedWorkspace, id: &SnapshotId) -> Option<Self::Capture> {
+        let _ = (workspace, id);
+        None
+    }
+
     /// Every path at which `from` and `to` hold another entry, sorted by path, unique. Coverage
     /// plays no part in it.
     fn changes(

@@ -14,11 +14,9 @@ use crate::saving::resume::{Goal, Going, Lacking, Whose, failed};
 use crate::workspace::capture;
 use crate::workspace::restore::{self, Restoring};
 
-/// The label of what was there before a workspace came to a branch.
-const RESUME: &str = "resume";
-
 impl Going {
-    /// Captures what is there, with the tip of the branch. It is in the store, and in no log.
+    /// Captures what is there, with the tip of the branch and with all content, as it is the guard
+    /// of the restore that follows. It is in the store, and in no log.
     pub(super) fn capture(
         &self,
         op: &Operation,
@@ -28,7 +26,8 @@ impl Going {
         let run_id = hold.as_ref().map(|hold| &hold.run_id);
         let opened = &self.target.opened;
         let options = opened
-            .snapshot_options(&self.parts, Label::new(RESUME), session_id, run_id)
+            .snapshot_options(&self.parts, Label::new(capture::RESUME), session_id, run_id)
+            .retain_content(true)
             .branches(vec![self.branch()]);
         Ok(capture::take(op, locked, &*self.target.backend, &options)?)
     }
@@ -121,7 +120,11 @@ impl Going {
             paths: Some(switch.paths),
         };
         let reached = self.reached(op, goal, from.metadata.head_ref.as_deref());
-        let options = RestoreOptions::new(self.guard()).repository(RepositoryRestore::Switch {
+        let mut guard = self.guard();
+        if leads_back(goal, from, &reached) {
+            guard.id = from.id.clone();
+        }
+        let options = RestoreOptions::new(guard).repository(RepositoryRestore::Switch {
             to: switch.to,
             from: from.clone(),
             reached,
@@ -182,4 +185,13 @@ impl Going {
         let left = left.filter(|commit| self.reaches(op, to, commit) == Answer::Yes);
         left.map(str::to_owned).collect()
     }
+}
+
+/// Whether nothing else is needed to go back than what was captured: no commit is left that nothing
+/// names, which a guard would have to have a safety ref of.
+fn leads_back(goal: &Goal, from: &Snapshot, reached: &[String]) -> bool {
+    let head = from.metadata.head_ref.as_ref();
+    let detached = head.filter(|_| from.metadata.branch.is_none());
+    let mut left = goal.from.iter().chain(detached);
+    left.all(|commit| reached.contains(commit))
 }

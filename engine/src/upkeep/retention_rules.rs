@@ -10,6 +10,7 @@ use crate::id::RunId;
 use crate::options::RetentionOptions;
 use crate::records::snapshot::SnapshotRow;
 use crate::upkeep::claims::Claims;
+use crate::workspace::capture::RESUME;
 
 /// The snapshots that need not be kept, oldest first. Pure.
 ///
@@ -67,7 +68,8 @@ pub(crate) fn is_border(label: &Label) -> bool {
 
 /// Whether nobody has said in words of their own what it was taken for.
 pub(crate) fn is_of_engine(label: &Label) -> bool {
-    is_border(label) || [Label::GUARD, Label::MANUAL, Label::STEP].contains(label)
+    let is_named = [Label::GUARD, Label::MANUAL, Label::STEP].contains(label);
+    is_named || is_border(label) || label.as_str() == RESUME
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The user's index for a commit: which paths it tracks, and which files match it.
 
 use crate::commit::CommitError;
-use crate::git::ObjectId;
 use crate::git::index::{is_doubtful, seed_stat};
 use crate::git::repository::UserRepository;
 use crate::git::store::Store;
 use crate::git::user_index::{IndexEntry, MODE_SUBMODULE, UserIndex};
+use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::record::GitState;
@@ -92,7 +92,14 @@ impl Staged {
         let Some(id) = state.index else {
             return Ok(Self::none());
         };
-        let (_, bytes) = store.read(op, &id, u64::MAX)?;
+        let of_user = repository.index_bytes().ok().flatten();
+        let of_user = of_user.map(|(bytes, _)| bytes);
+        // As a rule it is still there. The id was made with a look for attacks on SHA-1.
+        let is_it = |bytes: &Vec<u8>| ObjectId::of_trusted(ObjectKind::Blob, bytes) == id;
+        let bytes = match of_user.filter(is_it) {
+            Some(bytes) => bytes,
+            None => store.read(op, &id, u64::MAX)?.1,
+        };
         // Without a time every entry counts as one that git would look into.
         let modified_ns = state.index_modified_ns.unwrap_or(i64::MIN);
         Ok(Self::of(repository.parse_index(&bytes)?, modified_ns))

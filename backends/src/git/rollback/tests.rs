@@ -212,7 +212,8 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
         )
         .unwrap()
     };
-    let guarded = prepared().guarded_by(&guard);
+    let kept = |blob: &_| stage.backend.kept(&Operation::unbounded(), lock, blob);
+    let guarded = prepared().guarded_by(&guard, &kept);
     assert!(!guarded.plan.is_empty(), "all of it can be put back again");
     // As the last field of what a journal holds of a restore, which knows nothing of it.
     let field = codec::serialize(&Some(&guarded.plan), u64::MAX).unwrap();
@@ -222,7 +223,7 @@ fn what_the_guard_could_not_see_of_the_repository_is_not_replaced() {
     drop(guarded);
     let unguarded = prepared();
     guard.git = None;
-    let unguarded = unguarded.guarded_by(&guard);
+    let unguarded = unguarded.guarded_by(&guard, &kept);
     assert!(unguarded.plan.is_empty() && unguarded.staged.is_none());
     let said = unguarded.plan.notes().unwrap();
     assert!(said.message.contains("were not put back"), "{said:?}");

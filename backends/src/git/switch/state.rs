@@ -45,7 +45,12 @@ pub(super) struct MadeState {
     pub(super) paths: Vec<RelPath>,
     /// Whether it is what was captured, which then is the snapshot.
     pub(super) is_there: bool,
+    /// The bytes of its index, if that is another than was captured.
+    pub(super) index: Option<IndexBlob>,
 }
+
+/// The blob of an index, and its bytes.
+pub(super) type IndexBlob = (ObjectId, Vec<u8>);
 
 impl Target<'_> {
     pub(super) fn state(
@@ -65,10 +70,11 @@ impl Target<'_> {
                 added.map_err(StoreError::from)?;
             }
         }
-        let index = match decided.is_empty() {
-            true => self.state.index,
+        let coming = match decided.is_empty() {
+            true => None,
             false => self.index(decided, entries, &pack)?,
         };
+        let index = coming.as_ref().map(|(id, _)| *id).or(self.state.index);
         let head = match self.to {
             Some(commit) => Head::Branch {
                 branch: self.request.branch.clone(),
@@ -85,6 +91,7 @@ impl Target<'_> {
                 snapshot: self.record.snapshot.clone(),
                 paths: Vec::new(),
                 is_there: true,
+                index: None,
             });
         }
         let record = self.record(decided, made.id, index, &head);
@@ -104,6 +111,7 @@ impl Target<'_> {
             snapshot,
             paths: edits.into_keys().collect(),
             is_there: false,
+            index: coming,
         })
     }
 
@@ -191,13 +199,13 @@ impl Target<'_> {
         Ok(changed.collect())
     }
 
-    /// The blob with the bytes of the index to come.
+    /// The index to come, if it is another; the store has it.
     fn index(
         &self,
         decided: &[Coming],
         entries: &Entries,
         pack: &crate::git::pack::PackWriter,
-    ) -> Result<Option<ObjectId>, BranchError> {
+    ) -> Result<Option<IndexBlob>, BranchError> {
         let either = Either {
             store: self.store,
             repository: self.repository,
@@ -207,7 +215,7 @@ impl Target<'_> {
             false => commit::between(self.op, &either, None, self.tree)?,
         };
         let Some(bytes) = entries.with(decided, &whole) else {
-            return Ok(self.state.index);
+            return Ok(None);
         };
         let id = ObjectId::of(ObjectKind::Blob, &bytes)
             .map_err(|e| StoreError::corrupt("the index to come", e.to_string()))?;
@@ -215,7 +223,7 @@ impl Target<'_> {
             let added = pack.add(ObjectKind::Blob, id, &bytes);
             added.map_err(StoreError::from)?;
         }
-        Ok(Some(id))
+        Ok(Some((id, bytes)))
     }
 
     fn record(
