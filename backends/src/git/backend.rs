@@ -43,8 +43,8 @@ use crate::git::repository::{self, OperationContents, Probe, RepositoryError, Us
 use crate::git::rollback::{self, FoundRepository, LOCK_TIMEOUT, staging_digest};
 use crate::git::safety_refs;
 use crate::git::skip_worktree;
-use crate::git::switch::ComingIndex;
 use crate::git::store::{Proven, Store, StoreSlot, purged_objects};
+use crate::git::switch::ComingIndex;
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::tree_rules::{StoredSide, TreeRules};

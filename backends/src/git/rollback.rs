@@ -395,12 +395,10 @@ impl Prepared {
             from.blob == guarded || guarded.is_some_and(stages_the_same)
         };
         let problem = match &guard.git {
-            Some(git) if !has_index(git.index) => {
-                RepositoryProblem::new(
-                    ErrorKind::Conflict,
-                    "somebody wrote the index meanwhile: index, HEAD and branch were not put back",
-                )
-            }
+            Some(git) if !has_index(git.index) => RepositoryProblem::new(
+                ErrorKind::Conflict,
+                "somebody wrote the index meanwhile: index, HEAD and branch were not put back",
+            ),
             Some(git) if self.plan.files.is_empty() || git.operation == self.seen => {
                 return self;
             }

@@ -26,7 +26,7 @@ impl Going {
         let run_id = hold.as_ref().map(|hold| &hold.run_id);
         let opened = &self.target.opened;
         let options = opened
-            .snapshot_options(&self.parts, Label::new(capture::RESUME), session_id, run_id)
+            .snapshot_options(&self.parts, Label::RESUME, session_id, run_id)
             .retain_content(true)
             .branches(vec![self.branch()]);
         Ok(capture::take(op, locked, &*self.target.backend, &options)?)

@@ -10,7 +10,6 @@ use crate::id::RunId;
 use crate::options::RetentionOptions;
 use crate::records::snapshot::SnapshotRow;
 use crate::upkeep::claims::Claims;
-use crate::workspace::capture::RESUME;
 
 /// The snapshots that need not be kept, oldest first. Pure.
 ///
@@ -68,8 +67,9 @@ pub(crate) fn is_border(label: &Label) -> bool {
 
 /// Whether nobody has said in words of their own what it was taken for.
 pub(crate) fn is_of_engine(label: &Label) -> bool {
-    let is_named = [Label::GUARD, Label::MANUAL, Label::STEP].contains(label);
-    is_named || is_border(label) || label.as_str() == RESUME
+    let around_switches = [Label::RESUME, Label::BRANCH];
+    let others = [Label::GUARD, Label::MANUAL, Label::STEP];
+    is_border(label) || others.contains(label) || around_switches.contains(label)
 }
 
 #[cfg(test)]
@@ -124,6 +124,8 @@ mod tests {
             row(8, 121, "before", Some("old")),
             row(9, 121, "step", Some("old")),
             row(10, 150, "manual", None),
+            row(11, 122, "branch", None),
+            row(12, 122, "resume", None),
         ];
         let rows: Vec<&SnapshotRow> = rows.iter().collect();
         let claims = pinned(&[10]);
@@ -133,13 +135,13 @@ mod tests {
         let usual = RetentionOptions::default();
         assert_eq!(
             due(&usual),
-            [9, 8, 7, 5, 3].map(id),
+            [12, 11, 9, 8, 7, 5, 3].map(id),
             "oldest first, the newest never"
         );
         assert_eq!(due(&usual.clone().older_than(DAY * 130)), [0; 0].map(id));
         assert_eq!(
             due(&usual.older_than(DAY * 5)),
-            [9, 8, 7, 6, 5, 3, 2, 1].map(id)
+            [12, 11, 9, 8, 7, 6, 5, 3, 2, 1].map(id)
         );
     }
 

@@ -20,9 +20,6 @@ use crate::telemetry;
 /// The label of a capture that is only made to be compared with, and forgotten at once.
 pub(crate) const NOW: &str = "now";
 
-/// The label of what was there before a workspace came to a branch.
-pub(crate) const RESUME: &str = "resume";
-
 /// Whose a snapshot is in the log.
 pub(crate) struct Whose<'a> {
     pub(crate) session_id: &'a SessionId,

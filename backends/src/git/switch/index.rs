@@ -55,7 +55,9 @@ impl Entries {
         let coming = coming.map(|coming| (&coming.change.path, coming.change.new));
         let whole = whole.iter().map(|change| (&change.path, change.new));
         let news: BTreeMap<&RelPath, Option<Side>> = match self.staged.is_there() {
-            true => coming.filter(|(path, new)| self.is_news(path, *new)).collect(),
+            true => coming
+                .filter(|(path, new)| self.is_news(path, *new))
+                .collect(),
             false => whole.filter(|(_, new)| new.is_some()).collect(),
         };
         if news.is_empty() {

@@ -11,11 +11,13 @@ use crate::git::commit::{self, Environment, Smudging};
 use crate::git::either::Either;
 use crate::git::index::within;
 use crate::git::nodes::tree_of;
+use crate::git::pack::PackWriter;
 use crate::git::repository::{Head, UserRepository};
 use crate::git::store::{Parts, Store};
 use crate::git::tree_object::{self, ItemKind};
 use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
+use crate::parallel;
 use crate::path::RelPath;
 use crate::record::{GitState, Record};
 use crate::search::Search;
@@ -59,7 +61,26 @@ impl Target<'_> {
         entries: &Entries,
     ) -> Result<MadeState, BranchError> {
         let pack = self.store.writer(self.op)?;
-        let edits = self.edits(decided, &pack)?;
+        let (store, repository, to) = (self.store, self.repository, self.tree);
+        let (op, was) = (self.op, self.state.index);
+        let (coming, edits) = match decided.is_empty() {
+            true => (Ok(None), self.edits(decided, &pack)),
+            false => parallel::both(
+                || {
+                    index(
+                        op,
+                        Either { store, repository },
+                        to,
+                        decided,
+                        entries,
+                        &pack,
+                    )
+                },
+                || self.edits(decided, &pack),
+            ),
+        };
+        let (coming, edits) = (coming?, edits?);
+        let index = coming.as_ref().map(|(id, _)| *id).or(was);
         let captured = tree_of(self.record)?;
         let packs = self.store.reader_set()?;
         let stored = self.store.reader(&packs);
@@ -70,11 +91,6 @@ impl Target<'_> {
                 added.map_err(StoreError::from)?;
             }
         }
-        let coming = match decided.is_empty() {
-            true => None,
-            false => self.index(decided, entries, &pack)?,
-        };
-        let index = coming.as_ref().map(|(id, _)| *id).or(self.state.index);
         let head = match self.to {
             Some(commit) => Head::Branch {
                 branch: self.request.branch.clone(),
@@ -117,11 +133,7 @@ impl Target<'_> {
 
     /// What becomes of the tree that was captured; the blobs that the store lacks for it are added to
     /// the pack, or come from the repository.
-    fn edits(
-        &self,
-        decided: &[Coming],
-        pack: &crate::git::pack::PackWriter,
-    ) -> Result<commit::Edits, BranchError> {
+    fn edits(&self, decided: &[Coming], pack: &PackWriter) -> Result<commit::Edits, BranchError> {
         let either = Either {
             store: self.store,
             repository: self.repository,
@@ -199,33 +211,6 @@ impl Target<'_> {
         Ok(changed.collect())
     }
 
-    /// The index to come, if it is another; the store has it.
-    fn index(
-        &self,
-        decided: &[Coming],
-        entries: &Entries,
-        pack: &crate::git::pack::PackWriter,
-    ) -> Result<Option<IndexBlob>, BranchError> {
-        let either = Either {
-            store: self.store,
-            repository: self.repository,
-        };
-        let whole = match entries.staged.is_there() {
-            true => Vec::new(),
-            false => commit::between(self.op, &either, None, self.tree)?,
-        };
-        let Some(bytes) = entries.with(decided, &whole) else {
-            return Ok(None);
-        };
-        let id = ObjectId::of(ObjectKind::Blob, &bytes)
-            .map_err(|e| StoreError::corrupt("the index to come", e.to_string()))?;
-        if !self.store.contains(&id)? {
-            let added = pack.add(ObjectKind::Blob, id, &bytes);
-            added.map_err(StoreError::from)?;
-        }
-        Ok(Some((id, bytes)))
-    }
-
     fn record(
         &self,
         decided: &[Coming],
@@ -237,7 +222,7 @@ impl Target<'_> {
         let scope = self.repository.scope();
         let snapshot = &mut record.snapshot;
         snapshot.id = self.request.id.clone();
-        snapshot.label = Label::new(LABEL);
+        snapshot.label = Label::BRANCH;
         snapshot.captured_at = self.request.at;
         snapshot.tree = Some(tree.to_string());
         let metadata = &mut snapshot.metadata;
@@ -308,8 +293,31 @@ impl Target<'_> {
     }
 }
 
-/// What such a state is called in a list of snapshots.
-const LABEL: &str = "branch";
+/// The index to come, if it is another; `pack` gets it unless the store has it. `to` is the tree of
+/// the branch.
+fn index(
+    op: &Operation,
+    either: Either<'_>,
+    to: Option<ObjectId>,
+    decided: &[Coming],
+    entries: &Entries,
+    pack: &PackWriter,
+) -> Result<Option<IndexBlob>, BranchError> {
+    let whole = match entries.staged.is_there() {
+        true => Vec::new(),
+        false => commit::between(op, &either, None, to)?,
+    };
+    let Some(bytes) = entries.with(decided, &whole) else {
+        return Ok(None);
+    };
+    let id = ObjectId::of(ObjectKind::Blob, &bytes)
+        .map_err(|e| StoreError::corrupt("the index to come", e.to_string()))?;
+    if !either.store.contains(&id)? {
+        let added = pack.add(ObjectKind::Blob, id, &bytes);
+        added.map_err(StoreError::from)?;
+    }
+    Ok(Some((id, bytes)))
+}
 
 /// What is not there has no permission bits, and what is of another kind has the usual ones.
 fn forget_modes(modes: &mut Modes, gone: &BTreeSet<RelPath>) {

@@ -17,6 +17,7 @@ use crate::git::GitBackend;
 use crate::git::store::StoreSlot;
 use crate::git::test_repository::TestRepository;
 use crate::restore::RestoreGoal;
+use crate::restore_error::RestoreError;
 use crate::snapshot::{Label, Snapshot};
 use crate::workspace::{StateDir, TEST_LOCK_TIMEOUT, Workspace};
 
@@ -81,23 +82,37 @@ impl Story {
         Ok((captured, switch))
     }
 
-    /// Comes to the branch.
+    /// Comes to the branch, as the engine does it: what the switch was made from is the guard.
     fn switch(&mut self, to: Option<String>) -> Result<RestoreOutcome, BranchError> {
         let (from, switch) = self.prepare(to)?;
+        let outcome = self.carry_out(&from, switch).unwrap();
+        assert_eq!(outcome.guard.id, from.id);
+        let options = SnapshotOptions::new(Label::AFTER, Timestamp::UNIX_EPOCH);
+        let op = Operation::unbounded();
+        let now = GitBackend.snapshot(&op, &self.workspace, &options).unwrap();
+        assert_eq!(now.tree, outcome.result.tree, "it is what is there");
+        Ok(outcome)
+    }
+
+    fn carry_out(
+        &mut self,
+        from: &Snapshot,
+        switch: Switch,
+    ) -> Result<RestoreOutcome, RestoreError> {
         let op = Operation::unbounded();
         let goal = RestoreGoal::Undo {
             before: switch.to.clone(),
             after: from.clone(),
             paths: Some(switch.paths),
         };
-        let options = SnapshotOptions::new(Label::GUARD, Timestamp::UNIX_EPOCH);
-        let options = RestoreOptions::new(options).repository(RepositoryRestore::Switch {
+        let mut guard = SnapshotOptions::new(Label::GUARD, Timestamp::UNIX_EPOCH);
+        guard.id = from.id.clone();
+        let options = RestoreOptions::new(guard).repository(RepositoryRestore::Switch {
             to: switch.to,
-            from,
+            from: from.clone(),
             reached: Vec::new(),
         });
-        let outcome = GitBackend.restore(&op, &mut self.workspace, &goal, &options);
-        Ok(outcome.unwrap())
+        GitBackend.restore(&op, &mut self.workspace, &goal, &options)
     }
 
     fn refuses(&mut self, expected: &str) {
@@ -199,6 +214,70 @@ fn a_branch_comes_with_files_index_and_head_and_local_changes_beside_it_stay() {
         .unwrap();
     story.git.git_in(&copy, &["switch", "-q", "main"]);
     assert_eq!(seen(&story.git, &story.git.path), seen(&story.git, &copy));
+}
+
+/// `main` and `task`, which has another content of `one` and `two`.
+fn two_files() -> Story {
+    let main = [("one", "1\n"), ("two", "1\n"), ("mine", "1\n")];
+    let task = [("one", "2\n"), ("two", "2\n"), ("mine", "1\n")];
+    Story::with_branches(&main, &task)
+}
+
+#[test]
+fn what_is_edited_once_the_switch_was_made_stays_and_is_named() {
+    let mut story = two_files();
+    let (from, switch) = story.prepare(story.tip()).unwrap();
+    let to = switch.to.id.clone();
+    story.git.write("one", "edited meanwhile\n");
+    story.git.write("mine", "so is this\n");
+    let outcome = story.carry_out(&from, switch).unwrap();
+    let skipped: Vec<_> = outcome.skipped.iter().map(|s| s.path.to_string()).collect();
+    assert_eq!(skipped, ["one"]);
+    assert_ne!(outcome.result.id, to, "it did not come to that");
+    let read = |name: &str| fs::read_to_string(story.git.path.join(name)).unwrap();
+    assert_eq!(read("one"), "edited meanwhile\n");
+    assert_eq!((&*read("two"), &*read("mine")), ("2\n", "so is this\n"));
+}
+
+#[test]
+fn what_is_staged_once_the_switch_was_made_keeps_it_from_being_carried_out() {
+    let mut story = two_files();
+    let (from, switch) = story.prepare(story.tip()).unwrap();
+    story.git.write("mine", "staged meanwhile\n");
+    story.git.git(&["add", "mine"]);
+    let before = seen(&story.git, &story.git.path);
+    let refused = story.carry_out(&from, switch).unwrap_err();
+    assert!(!refused.touched(), "{refused}");
+    assert!(refused.to_string().contains(".git/index"), "{refused}");
+    assert_eq!(seen(&story.git, &story.git.path), before);
+
+    // Stat data alone is nothing that anybody staged.
+    let (from, switch) = story.prepare(story.tip()).unwrap();
+    let file = fs::File::open(story.git.path.join("mine")).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let index = story.git.path.join(".git/index");
+    let was = fs::read(&index).unwrap();
+    story.git.git(&["update-index", "--refresh"]);
+    assert_ne!(fs::read(&index).unwrap(), was);
+    let outcome = story.carry_out(&from, switch).unwrap();
+    assert_eq!(outcome.repository_error, None);
+    assert_eq!(story.git.git(&["symbolic-ref", "HEAD"]).trim(), BRANCH);
+}
+
+#[test]
+fn a_guard_that_was_not_captured_last_is_none() {
+    let mut story = two_files();
+    let (from, switch) = story.prepare(story.tip()).unwrap();
+    let options = SnapshotOptions::new(Label::MANUAL, Timestamp::UNIX_EPOCH);
+    let op = Operation::unbounded();
+    GitBackend
+        .snapshot(&op, &story.workspace, &options)
+        .unwrap();
+    let before = seen(&story.git, &story.git.path);
+    let refused = story.carry_out(&from, switch).unwrap_err();
+    assert!(matches!(refused, RestoreError::Guard(_)), "{refused}");
+    assert_eq!(seen(&story.git, &story.git.path), before);
 }
 
 #[test]
