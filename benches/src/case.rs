@@ -15,6 +15,10 @@ pub const PERSISTENT_INDEX: &str = "git, persistent index";
 pub const DIFF_TREE: &str = "git diff-tree -p";
 /// A tree put into the work tree.
 pub const READ_TREE: &str = "git read-tree --reset -u";
+/// A branch that goes forward, with index and files.
+pub const FAST_FORWARD: &str = "git merge --ff-only";
+/// A capture of ours, and a push of the commit that the checkpoint made.
+pub const CAPTURE_AND_PUSH: &str = "our capture and git push";
 /// Reading all content, as many threads as cores, and not hashing it.
 pub const READING: &str = "reading every byte";
 /// The program.
@@ -48,3 +52,7 @@ pub const APPLY_1700: &str = "restore of 1700 files, apply alone";
 pub const HASH_FIRST: &str = "hash backend, first scan";
 /// The hash backend with the handle of the last time.
 pub const HASH_UNCHANGED: &str = "hash backend, unchanged";
+/// The work of a task, with 170 changed files, sent to a bare repository by its path.
+pub const CHECKPOINT: &str = "checkpoint of 170 changed files";
+/// A task's branch that is 170 files ahead comes to the work tree, whose repository has its objects.
+pub const RESUME: &str = "resume of 170 files by fast-forward";

@@ -56,6 +56,8 @@ pub const TARGETS: &[Target] = &[
     target(HASH_FIRST, READING, 2.1, M),
     target(HASH_UNCHANGED, FLOOR, 1.10, M),
     target(HASH_UNCHANGED, RESTIC, 1.0 / 30.0, M),
+    target(CHECKPOINT, CAPTURE_AND_PUSH, 1.5, M),
+    target(RESUME, FAST_FORWARD, 1.0, M),
 ];
 
 /// How much longer than at 100,000 files the case [`AFTER_WATCHED`] may take at 500,000.

@@ -15,6 +15,7 @@ use stillframe_benches::{
 };
 
 use crate::options::Options;
+use crate::tasks::TaskGround;
 
 /// How many threads a walk of Stillframe's has at least that waits for the disk.
 const WALK_THREADS: usize = 16;
@@ -32,6 +33,7 @@ pub(crate) struct Ground<'o> {
     pub(crate) used: Vec<Used>,
     pub(crate) site: Site,
     prepared: BTreeMap<&'static str, Prepared>,
+    pub(crate) tasks: Option<TaskGround>,
 }
 
 /// Who does the work that is measured, and where.
@@ -118,6 +120,7 @@ impl<'o> Ground<'o> {
             used: Vec::new(),
             site,
             prepared: BTreeMap::new(),
+            tasks: None,
         }
     }
 

@@ -9,6 +9,7 @@ mod hashes;
 mod large_files;
 mod options;
 mod output;
+mod tasks;
 mod usages;
 
 use std::process::ExitCode;
@@ -54,13 +55,14 @@ fn main() -> ExitCode {
 type Group = fn(&mut Ground<'_>);
 
 /// The groups of cases, and the repositories that they are measured on.
-const GROUPS: [(&str, Shape, Group); 8] = [
+const GROUPS: [(&str, Shape, Group); 9] = [
     ("capture", Shape::Mixed, |g| g.captures()),
     ("watched", Shape::Mixed, |g| g.watched()),
     ("many", Shape::Mixed, |g| g.many_changes()),
     ("diff", Shape::Mixed, |g| g.diffs()),
     ("restore", Shape::Mixed, |g| g.restores()),
     ("hash", Shape::Mixed, |g| g.hashes()),
+    ("task", Shape::Mixed, |g| g.tasks()),
     ("tiny directories", Shape::TinyDirectories, |g| g.captures()),
     ("one directory", Shape::OneDirectory, |g| g.captures()),
 ];
