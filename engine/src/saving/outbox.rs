@@ -201,3 +201,58 @@ fn moved(from: &NoticeRow, to: &NoticeRow) -> Change {
         row: to.clone(),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::branches::notices::NotSaved;
+    use crate::engine::Engine;
+    use crate::engine::options::EngineOptions;
+    use crate::events::query::EventQuery;
+    use crate::options::notice_sink::NoticeSink;
+    use crate::state::sqlite::SqliteStore;
+
+    /// Cannot be read back.
+    struct Takes;
+
+    impl NoticeSink for Takes {
+        async fn send(&self, _: &NoticeRecord) -> Result<(), NoticeError> {
+            Ok(())
+        }
+
+        async fn shows(&self, _: &str) -> Result<Shown, NoticeError> {
+            Ok(Shown::Unknown)
+        }
+    }
+
+    #[tokio::test]
+    async fn one_whose_session_is_gone_is_sent_and_told_of_nowhere() {
+        let state = tempfile::tempdir().unwrap();
+        let at = jiff::Timestamp::UNIX_EPOCH;
+        let task = WorkTaskRow::new("42", None, "r", "b", at);
+        let run = (&"gone".parse().unwrap(), &"r".parse().unwrap());
+        let why = NotSaved {
+            reason: "run r failed",
+            error: "AuthDenied: no",
+            kept: "the store",
+            commit: None,
+        };
+        let notice = notices::failed(&task, run, why, at);
+        let changes = [BranchChange::AddTask(task), BranchChange::AddNotice(notice)];
+        let changes = changes.map(|change| Change::Branch(Box::new(change)));
+        let opened = stillframe_backends::StateDir::open(state.path()).unwrap();
+        let mut store = SqliteStore::open(opened.path()).unwrap();
+        store.commit(&changes).unwrap();
+        drop(store);
+
+        let options = EngineOptions::default().state_dir(state.path());
+        let engine = Engine::start(options.notices(Takes)).await.unwrap();
+        engine.send_notices().await.unwrap();
+        let all = engine.notices().await.unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].status, NoticeStatus::Succeeded);
+        assert_eq!((all[0].attempts, &all[0].error), (1, &None));
+        assert_eq!(engine.events(EventQuery::all()).await.unwrap(), []);
+        engine.shutdown().await.unwrap();
+    }
+}
