@@ -115,7 +115,9 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
         None => options,
     };
     let options = match surroundings.config.notices() {
-        Some(set) if !request.needs_no_writing() => telling(options, set, &state_dir),
+        Some(set) if !request.needs_no_writing() && !notice_command::is_within() => {
+            telling(options, set, &state_dir)
+        }
         _ => options,
     };
     let retention = settings.retention.filter(|_| !args.no_retention);

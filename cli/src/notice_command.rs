@@ -78,6 +78,12 @@ pub(crate) struct NoticeCommand {
     pub(crate) file: PathBuf,
 }
 
+/// Whether a notice command has started this process: it waits for this one, and nothing is sent
+/// meanwhile.
+pub(crate) fn is_within() -> bool {
+    std::env::var_os(TOKEN).is_some()
+}
+
 impl NoticeSink for NoticeCommand {
     async fn send(&self, notice: &NoticeRecord) -> Result<(), NoticeError> {
         let document = serde_json::to_vec(notice).expect("a notice is plain data");

@@ -426,6 +426,22 @@ fn of_many_who_send_at_once_one_does() {
 }
 
 #[test]
+fn a_command_may_call_stillframe_itself() {
+    let scene = Scene::new();
+    scene.fail();
+    scene.fail();
+    let program = stillframe_tests::binary::stillframe();
+    let workspace = scene.0.root().display();
+    let call = format!("{} --workspace {workspace} snapshot", program.display());
+    scene.set(
+        &format!("{call} > out && {TELL}"),
+        "env = ['STILLFRAME_HOME']",
+    );
+    scene.send().ok();
+    assert_eq!(scene.told().len(), 2);
+}
+
+#[test]
 fn however_often_somebody_is_killed_each_is_told_once() {
     let rounds = counted(KILLS, 15);
     let scene = Scene::new();

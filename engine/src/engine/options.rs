@@ -332,6 +332,9 @@ impl EngineOptions {
         if let Some(defect) = self.limits.defect() {
             return Err(Error::invalid_options(defect));
         }
+        if self.notice_timeout.is_zero() {
+            return Err(Error::invalid_options("notice_timeout must not be zero"));
+        }
         if self.adapters.has("") {
             return Err(Error::invalid_options("an adapter must have a name"));
         }
