@@ -16,7 +16,7 @@ use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
 pub(crate) use task::{
-    BranchArgs, PlaceArgs, ShowArgs, StartArgs, TaskCommand, shell_line, variable,
+    BranchArgs, PlaceArgs, ShowArgs, StartArgs, TaskCommand, TokenArgs, shell_line, variable,
 };
 
 use crate::logging::LogFormat;

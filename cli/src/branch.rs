@@ -6,7 +6,7 @@ use serde_json::json;
 use stillframe::backends::{AllowedSecret, RelPath};
 use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
 
-use crate::args::{BranchArgs, PlaceArgs};
+use crate::args::{BranchArgs, PlaceArgs, TokenArgs};
 use crate::config::{Held, Login, Scoped, Source, TaskSettings};
 use crate::failure::Failure;
 use crate::token_command::TokenCommand;
@@ -36,7 +36,7 @@ pub(crate) fn at_place(
     if let Some(interval) = set.checkpoint_interval {
         options = options.checkpoint_interval(interval);
     }
-    let login = match (args.token_env, args.token_command) {
+    let login = match (args.token.token_env, args.token.token_command) {
         (Some(name), _) => Some((Login::Variable(name), true)),
         (_, Some(line)) => Some((Login::Command(line), true)),
         (None, None) => {
@@ -54,21 +54,45 @@ pub(crate) fn at_place(
     Ok(options)
 }
 
+/// The branch of a run's task, which goes where that went.
+pub(crate) fn of_run(
+    kept: WorkBranchOptions,
+    (message, token): (Option<String>, TokenArgs),
+    mut set: TaskSettings,
+) -> Result<WorkBranchOptions, Failure> {
+    set.namespace = None;
+    // What the user has set is no more the user's choice of a place than it was for the run.
+    let is_set = set.remote.as_ref().map(|remote| &remote.value) == kept.remote.as_ref();
+    if !is_set {
+        set.remote = None;
+    }
+    let args = BranchArgs {
+        place: PlaceArgs {
+            namespace: kept.namespace,
+            remote: kept.remote.filter(|_| !is_set),
+            token,
+        },
+        message: message.or(kept.message),
+    };
+    of_task(kept.task, args, set)
+}
+
 /// What is typed of a task's branch, and of what is set that which is not. `held`: all that is set.
 pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
     let typed = [
         ("remote", &args.place.remote),
         ("namespace", &args.place.namespace),
         ("message", &args.message),
-        ("token_env", &args.place.token_env),
-        ("token_command", &args.place.token_command),
+        ("token_env", &args.place.token.token_env),
+        ("token_command", &args.place.token.token_command),
     ];
     let message = Held::default_of("message");
     let of_task = held.into_iter().filter_map(|held| {
         let key = held.key.strip_prefix("task.")?;
         Some(Held { key, ..held })
     });
-    let is_login_typed = args.place.token_env.is_some() || args.place.token_command.is_some();
+    let is_login_typed =
+        args.place.token.token_env.is_some() || args.place.token.token_command.is_some();
     let of_login = ["token_env", "token_command", "credential"];
     let overridden = |held: Held| {
         let given = typed.iter().find(|(key, _)| *key == held.key);

@@ -18,7 +18,7 @@ use stillframe::options::{
     SnapshotQuery, UndoTarget,
 };
 use stillframe::policy::RunLimits;
-use stillframe::tasks::WorkBranchOptions;
+use stillframe::tasks::{FollowUpInput, WorkBranchOptions};
 use stillframe::{
     CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
     WorkspaceOptions,
@@ -27,7 +27,7 @@ use stillframe::{
 use crate::args::{
     ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs,
     ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, ShowArgs,
-    SnapshotArgs, SnapshotVerb, TaskCommand, UndoArgs,
+    SnapshotArgs, SnapshotVerb, TaskCommand, TokenArgs, UndoArgs,
 };
 use crate::branch;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Held, Settings, TaskSettings};
@@ -183,6 +183,10 @@ pub(crate) enum TaskRequest {
     Checkpoint(Box<WorkspaceOptions>, Box<WorkBranchOptions>),
     /// Save the work of the run whose command this is.
     CheckpointOfRun(Box<CurrentRun>, Box<BranchArgs>),
+    /// Say that the run whose command this is cannot go on without a person.
+    Block(Box<CurrentRun>, String),
+    /// Go on with one that waits.
+    FollowUp(Box<FollowUpRequest>),
     /// Let a finding be sent, or no more; `None`: list those that may be.
     AllowSecret(Box<WorkspaceOptions>, Option<(AllowedSecret, Allowance)>),
 }
@@ -207,6 +211,24 @@ pub(crate) struct ShowTask {
     pub(crate) branch: WorkBranchOptions,
     /// What is typed and set of that.
     pub(crate) settings: Vec<Held>,
+}
+
+/// A task that waits, and is to be gone on with.
+#[derive(Debug)]
+pub(crate) struct FollowUpRequest {
+    /// It, with its namespace if it has one.
+    pub(crate) task: String,
+    pub(crate) input: FollowUpInput,
+    /// Who asks the remote, if that was typed.
+    pub(crate) token: TokenArgs,
+    /// What goes on with it; `None`: what its run was started with.
+    pub(crate) command: Option<CommandAdapter>,
+    /// Where its workspace lies, if that was said.
+    pub(crate) workspace: Option<PathBuf>,
+    /// The current directory.
+    pub(crate) current: Option<PathBuf>,
+    /// What the user has set once.
+    pub(crate) config: Config,
 }
 
 /// The run whose command this is.
@@ -405,7 +427,7 @@ impl Request {
                 id: id.to_string_lossy().into_owned(),
                 to,
             },
-            Command::Task { command } => Self::Task(task(command, &chooser)?),
+            Command::Task { command } => Self::Task(task(command, json, &chooser)?),
             Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
             Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
             Command::Artifact { command } => match command {
@@ -865,7 +887,9 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
                 branch = branch.checkpoint_interval(interval);
             }
             branch.start_point = args.start.start_point;
-            options = options.work_branch(branch);
+            options = options
+                .work_branch(branch)
+                .metadata(on_record(&args.command));
         }
         None if args.branch.is_given()
             || args.start.start_point.is_some()
@@ -908,6 +932,19 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
         adapter,
         elsewhere,
     })))
+}
+
+/// The key of a run's metadata that has the words of its command.
+pub(crate) const COMMAND: &str = "command";
+
+/// What is kept of a run's command, by which it can be started again: its words, if all of them are
+/// text.
+fn on_record(command: &[OsString]) -> serde_json::Value {
+    let words: Option<Vec<&str>> = command.iter().map(|word| word.to_str()).collect();
+    words.map_or(
+        serde_json::Value::Null,
+        |words| serde_json::json!({ COMMAND: words }),
+    )
 }
 
 /// A command that has the terminal to itself while it runs. `json`: stdout is the document's.
@@ -988,14 +1025,17 @@ fn run_id(surroundings: &Surroundings) -> Result<Option<RunId>, Failure> {
     }
 }
 
-/// The run whose command this is.
-fn current_run(chooser: &Chooser<'_>) -> Result<CurrentRun, Failure> {
+/// What follows for a checkpoint where there is no run.
+const NAME_THE_TASK: &str = "the task has to be named: stillframe task checkpoint ID";
+
+/// The run whose command this is. `so`: what follows if it is the command of none.
+fn current_run(chooser: &Chooser<'_>, so: &str) -> Result<CurrentRun, Failure> {
     let surroundings = chooser.surroundings;
     let text = surroundings.current_run.as_deref();
     let Some(text) = text.filter(|text| !text.is_empty()) else {
-        return Err(Failure::usage(
-            "this is no command of a run, so that the task has to be named: stillframe task checkpoint ID; nothing was done",
-        ));
+        return Err(Failure::usage(format!(
+            "this is no command of a run, so that {so}; nothing was done"
+        )));
     };
     match text.to_string_lossy().parse() {
         Ok(id) => Ok(CurrentRun {
@@ -1020,7 +1060,7 @@ fn send_notices(surroundings: &Surroundings) -> Result<NoticesRequest, Failure> 
     }
 }
 
-fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Failure> {
+fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<TaskRequest, Failure> {
     Ok(match command {
         TaskCommand::Name { id, namespace } => {
             let mut options = WorkBranchOptions::of(id);
@@ -1037,7 +1077,7 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
         }
         TaskCommand::Checkpoint(args) => {
             let Some(id) = args.id else {
-                let run = current_run(chooser)?;
+                let run = current_run(chooser, NAME_THE_TASK)?;
                 if chooser.named.is_some() || args.branch.is_of_task() {
                     return Err(Failure::usage(
                         "--workspace, --namespace and --remote are those of the run without an ID of a task; nothing was done",
@@ -1051,6 +1091,25 @@ fn task(command: TaskCommand, chooser: &Chooser<'_>) -> Result<TaskRequest, Fail
             let options = branch::of_task(id, args.branch, chooser.of_tasks())?;
             let workspace = chooser.configured()?.0;
             TaskRequest::Checkpoint(Box::new(workspace), Box::new(options))
+        }
+        TaskCommand::Block { reason } => TaskRequest::Block(
+            Box::new(current_run(chooser, "there is none that could be blocked")?),
+            reason,
+        ),
+        TaskCommand::FollowUp(args) => {
+            let mut words = args.command.into_iter();
+            let command = words
+                .next()
+                .map(|program| foreground(program, words.as_slice(), json));
+            TaskRequest::FollowUp(Box::new(FollowUpRequest {
+                task: args.id,
+                input: FollowUpInput::new(args.input_id, args.text),
+                token: args.token,
+                command,
+                workspace: chooser.named.as_ref().map(PathBuf::from),
+                current: chooser.surroundings.current_dir.clone(),
+                config: chooser.surroundings.config.clone(),
+            }))
         }
         TaskCommand::AllowSecret(args) => {
             let allowance = match args.remove {

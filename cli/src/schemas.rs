@@ -64,6 +64,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("snapshot", of::<TakenSnapshot>()),
         ("task-allow-secret-list", of::<Vec<AllowedSecretRecord>>()),
         ("task-allow-secret", of::<task::Allowed<'_>>()),
+        ("task-block", of::<task::Reported<'_>>()),
         ("task-checkpoint", of::<SavedWork>()),
         ("task-resume", of::<ResumedWork>()),
         ("task-list", of::<Vec<WorkTaskRecord>>()),

@@ -3,6 +3,7 @@
 mod dispatch;
 mod events;
 mod export;
+mod follow_up;
 mod notices;
 pub(crate) mod options;
 pub(crate) mod question_sweep;

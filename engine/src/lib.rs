@@ -117,6 +117,8 @@ pub mod tasks {
     pub use crate::options::credentials::CredentialProvider;
     pub use crate::options::notice_sink::{NoticeError, NoticeSink, Shown};
     pub use crate::options::work_branch::WorkBranchOptions;
+    pub use crate::records::block::Block;
+    pub use crate::records::follow_up::FollowUpInput;
     pub use crate::step::checkpointed::Checkpointed;
     pub use stillframe_remote::credential::Credential;
     pub use stillframe_remote::secret::Secret;

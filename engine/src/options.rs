@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::id::{RunId, SessionId};
 use crate::options::work_branch::WorkBranchOptions;
 use crate::policy::limits::RunLimits;
+use crate::records::follow_up::FollowUpInput;
 use crate::records::queue::Priority;
 use crate::records::run::RunStatus;
 use crate::records::session::SessionStatus;
@@ -194,6 +195,8 @@ pub struct RunOptions {
     /// remote cannot be asked. It is not kept in the queue, and has to be given again where a run is
     /// resumed. Default: none.
     pub work_branch: Option<WorkBranchOptions>,
+    /// The input that the run, which waits for it, is to go on with.
+    pub(crate) follow_up: Option<FollowUpInput>,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
     /// Whether the host chose no id, so this one is not started again.
@@ -215,6 +218,7 @@ impl RunOptions {
             priority: Priority::Interactive,
             limits: RunLimits::default(),
             work_branch: None,
+            follow_up: None,
             own_session: false,
             is_nameless: false,
         }

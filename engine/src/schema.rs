@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::events::event::{Event, EventSource, EventType};
 use crate::events::{branch_data, data};
 use crate::policy::{PolicyViolation, Usage};
+use crate::records::block::Block;
 
 /// The schema of documents of this type, as they are written (draft 2020-12).
 pub fn of<T: JsonSchema + ?Sized>() -> Schema {
@@ -93,6 +94,7 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         "run_started" => generator.subschema_for::<data::RunStarted>(),
         "run_completed" | "run_failed" | "run_cancelled" | "run_timeout" | "run_interrupted"
         | "run_blocked" | "question_parked" => generator.subschema_for::<data::RunEnded>(),
+        "block_reported" => generator.subschema_for::<Block>(),
         "persist_started" => generator.subschema_for::<branch_data::PersistStarted<'_>>(),
         "persist_committed" | "persist_noop" | "persist_pushed" => {
             generator.subschema_for::<branch_data::Persisted<'_>>()

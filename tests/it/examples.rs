@@ -176,6 +176,20 @@ fn the_custom_backend_puts_the_poem_back() {
 }
 
 #[test]
+fn the_second_machine_goes_on_where_the_first_one_died() {
+    let ws = TestWorkspace::plain();
+    let text = example(&ws, "two_machines", &[]);
+    assert_eq!(
+        text,
+        "the first machine died: true\n\
+         the second one has 4 of 5 parts\n\
+         stillframe/task/42 waits: what is the last part?\n\
+         the run is completed\n\
+         stillframe/task/42 has all: true\n"
+    );
+}
+
+#[test]
 fn the_endpoint_for_prometheus_has_what_was_counted() {
     let ws = TestWorkspace::plain();
     let text = example(&ws, "prometheus", &["once"]);

@@ -15,6 +15,7 @@ mod artifacts;
 mod at_rest;
 mod bad_input;
 mod beside_bytes;
+mod blocked;
 mod capture;
 mod cli;
 mod commits;

@@ -13,8 +13,8 @@ use stillframe::{
     Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, RunContext, RunOptions, RunStatus,
     WorkspaceOptions,
 };
-use stillframe_tests::TestWorkspace;
 use stillframe_tests::schema::Schemas;
+use stillframe_tests::{TestWorkspace, binary};
 
 /// A workspace, and which schemas were those of a document.
 struct Seen {
@@ -116,6 +116,19 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     seen.document(0, "task list");
     seen.document(0, "task show 42");
     seen.document(0, "notices");
+    let reported = seen.ws.outside().join("reported");
+    let block = format!(
+        "'{}' --json task block why > '{}'",
+        binary::stillframe().display(),
+        reported.display()
+    );
+    let blocks = ["run", "--task", "42", "--", "sh", "-c", &block];
+    // There is no remote that could have its work.
+    seen.ws.try_json(blocks).exits(125);
+    let document = serde_json::from_str(&fs::read_to_string(reported).unwrap()).unwrap();
+    let right = Schemas::get().check("task-block.json", &document);
+    assert_eq!(right, Ok(()), "{document:#}");
+    seen.files.insert("task-block.json");
     let fingerprint = "0".repeat(64);
     let allow = format!("task allow-secret github_token notes {fingerprint}");
     seen.document(0, &allow);

@@ -7,6 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use stillframe::tasks::WorkBranchOptions;
+use stillframe::{Engine, EngineOptions, WorkspaceOptions};
 use stillframe_tests::servers::{HttpOptions, HttpServer};
 use stillframe_tests::shapes::{self, Backend};
 use stillframe_tests::{Output, TestWorkspace, binary, git};
@@ -916,4 +918,33 @@ fn a_repository_in_the_workspace_is_named_and_a_command_that_is_printed_does_not
     shell.run().ok();
     assert!(!ws.exists("owned"));
     assert_eq!(saved(&ws, &remote)["state"], "pushed");
+}
+
+#[tokio::test]
+async fn what_is_larger_than_the_host_allows_is_kept_and_not_sent() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    let options = EngineOptions::default().state_dir(ws.state());
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let workspace = WorkspaceOptions::at(ws.root());
+    let branch = WorkBranchOptions::of("42").max_push_bytes(1_000);
+    let branch = branch.remote(remote.to_str().unwrap().to_owned());
+    let small = session.checkpoint(&workspace, &branch).await.unwrap();
+    assert_eq!(small.failure, None, "{small:?}");
+    ws.write("large", "0123456789".repeat(101));
+    let kept = session.checkpoint(&workspace, &branch).await.unwrap();
+    assert_eq!(kept.failure.as_deref(), Some("TooLarge"), "{kept:?}");
+    let why = kept.error.unwrap();
+    assert!(why.contains("1010 bytes") && why.contains("1000"), "{why}");
+    assert_eq!(at(&ws, &remote, BRANCH), small.commit);
+    // What comes after it does not go on from it.
+    ws.remove("large");
+    ws.write("little", "x");
+    let next = session.checkpoint(&workspace, &branch).await.unwrap();
+    assert_eq!(
+        (next.failure, at(&ws, &remote, BRANCH)),
+        (None, next.commit)
+    );
+    engine.shutdown().await.unwrap();
 }

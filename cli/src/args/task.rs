@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args as ArgsOf, Subcommand};
+use clap::{Args as ArgsOf, Subcommand, ValueHint};
 
 /// What `task` can do.
 #[derive(Debug, Subcommand)]
@@ -58,6 +58,32 @@ Examples:
 
 Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")]
     Resume(ResumeArgs),
+    /// Say, in a command of "run --task", that its work cannot go on without a person.
+    ///
+    /// Once the command has ended, whatever its exit code, its work is saved on the task's branch. When
+    /// that is proven the run rests, and "task follow-up" goes on with it. If it cannot be proven, the
+    /// run has failed; the work stays here and in the store.
+    #[command(after_help = "\
+Example:
+  stillframe run --task 42 -- sh -c 'make deploy || stillframe task block \"which port?\"'
+
+Exit codes: 0 it is on record, 1 it could not be done, 2 the command line is wrong.")]
+    Block {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Go on with a task that waits for input, once: its run goes on in its workspace.
+    ///
+    /// The workspace is brought to the branch that the task has waited with, as "task resume" does. The
+    /// command finds the input in its environment: STILLFRAME_INPUT_ID, STILLFRAME_INPUT, and
+    /// STILLFRAME_INPUT_FILE, a file that has the text. Of two at once one goes on.
+    #[command(after_help = "\
+Examples:
+  stillframe task follow-up 42 --input-id 7 --text 'it is 8080'
+  stillframe task follow-up 42 --input-id 7 --text 'it is 8080' -- sh -c 'make deploy PORT=\"$STILLFRAME_INPUT\"'
+
+Exit codes: as of \"run\"; 1 the task does not wait for this input, or it could not be done.")]
+    FollowUp(FollowUpArgs),
     /// Let checkpoints of this workspace be sent although a secret value was found in them; without
     /// arguments, list what is allowed.
     ///
@@ -83,6 +109,29 @@ pub(crate) struct AllowSecretArgs {
     /// Take back that it is allowed.
     #[arg(long, requires = "rule")]
     pub(crate) remove: bool,
+}
+
+/// The arguments of `task follow-up`.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct FollowUpArgs {
+    /// The task; one of a namespace has that before it: platform/project/42.
+    pub(crate) id: String,
+    /// The number of the input: only one that is higher than those before is taken.
+    #[arg(long, value_name = "N")]
+    pub(crate) input_id: u64,
+    /// What was written.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) text: String,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    /// The command that goes on, after "--". Default: the one that the run was started with.
+    #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// The arguments of `task show`.
@@ -143,6 +192,13 @@ pub(crate) struct PlaceArgs {
     /// there is none, the work is kept in the store.
     #[arg(long, value_name = "NAME|URL")]
     pub(crate) remote: Option<String>,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+}
+
+/// Who asks a remote.
+#[derive(Debug, ArgsOf)]
+pub(crate) struct TokenArgs {
     /// The variable of the environment with a token for the remote.
     #[arg(long, value_name = "VAR", value_parser = variable, conflicts_with = "token_command")]
     pub(crate) token_env: Option<String>,
@@ -165,8 +221,8 @@ impl BranchArgs {
             &place.namespace,
             &place.remote,
             &self.message,
-            &place.token_env,
-            &place.token_command,
+            &place.token.token_env,
+            &place.token.token_command,
         ];
         all.into_iter().any(Option::is_some)
     }

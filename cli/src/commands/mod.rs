@@ -14,6 +14,7 @@ mod diffstat;
 mod events;
 mod export;
 pub(crate) mod files;
+mod follow_up;
 mod head_moved;
 mod notices;
 mod purge;
@@ -140,7 +141,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Undo(request) => to_the_end(tools, undo::undo(tools, request)).await,
         Request::Steps(request) => Box::pin(steps::run(tools, *request)).await,
         Request::Resume(request) => Box::pin(steps::resume(tools, *request)).await,
-        Request::Cancel(run) => steps::cancel(tools, &run).await,
+        Request::Cancel(run) => Box::pin(steps::cancel(tools, &run)).await,
         Request::Questions(id) => questions::show(tools, id.as_deref()).await,
         Request::Answer { question, answer } => questions::answer(tools, &question, &answer).await,
         Request::Runs(query) => runs::runs(tools, query).await,

@@ -13,10 +13,11 @@ use stillframe::backends::{
 };
 use stillframe::commands::EndSignal;
 use stillframe::records::{
-    Failure as FailureRecord, QuestionId, QuestionStatus, RestoreDocument, RestoreStatus,
-    RunDocument, WorkspaceDocument,
+    Failure as FailureRecord, FollowUpRecord, QuestionId, QuestionStatus, RestoreDocument,
+    RestoreStatus, RunDocument, WorkspaceDocument,
 };
 use stillframe::steps::BoxAdapter;
+use stillframe::tasks::FollowUpInput;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, CancellationToken, CommandAdapter, Error, ErrorKind,
     RunContext, RunId, RunOptions, RunStatus, SessionId, Snapshot,
@@ -87,6 +88,7 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         resumable: None,
         elsewhere: request.elsewhere,
         told: Told::default(),
+        follow_up: None,
     };
     Box::pin(carry(tools, carried)).await
 }
@@ -104,6 +106,8 @@ pub(super) struct Carried {
     pub(super) elsewhere: String,
     /// The questions of which people were told while it ran.
     pub(super) told: Told,
+    /// The task that waits, and the input that its run goes on with; `None`: the run is another.
+    pub(super) follow_up: Option<(String, FollowUpInput)>,
 }
 
 /// Questions that were shown to people. Cheap to clone: all clones share one list.
@@ -141,12 +145,16 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         progress: tools.progress.clone(),
     });
     let execution = async {
-        match carried.session {
-            Some(id) => {
+        match (carried.session, carried.follow_up) {
+            (_, Some((task, input))) => {
+                let claim = tools.engine.claim_follow_up(&task, input, options, adapter);
+                claim.await
+            }
+            (Some(id), None) => {
                 let session = tools.engine.session(id).await?;
                 session.execute_run(options, adapter).await
             }
-            None => tools.engine.run_once(options, adapter).await,
+            (None, None) => tools.engine.run_once(options, adapter).await,
         }
     };
     let mut execution = Box::pin(execution);
@@ -466,6 +474,8 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     let mut lines = vec![ending(ended, elsewhere)];
     if document.status == RunStatus::WaitingForInput {
         lines.extend(waits_for(document, &ended.told));
+    } else if let Some(waits) = &document.follow_up {
+        lines.extend(waits_with(ended, waits));
     } else if document.is_stored && document.status.is_terminal() {
         lines.push(
             "it had ended before, so that nothing was run; this is what is on record".to_owned(),
@@ -521,6 +531,8 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(rollback, elsewhere));
         }
+        // One that waits can be taken back once it has ended.
+        None if document.follow_up.is_some() => {}
         None => lines.extend(ended.way_back(workspace, elsewhere)),
     }
     lines
@@ -586,6 +598,23 @@ fn waits_for(document: &RunDocument, told: &Told) -> Vec<String> {
         document.run_id
     ));
     lines
+}
+
+/// Why a task waits, and how it goes on.
+fn waits_with(ended: &Ended<'_>, waits: &FollowUpRecord) -> [String; 2] {
+    let workspace = ended.document.workspace.as_ref();
+    let saved = workspace.and_then(|workspace| workspace.saved.as_ref());
+    let task = saved.map_or_else(|| "TASK".to_owned(), task::name_of);
+    [
+        format!(
+            "it is blocked: {}",
+            output::printable(&waits.waiting_reason)
+        ),
+        format!(
+            "\"stillframe task follow-up {} --input-id N --text TEXT\" goes on with it",
+            output::printable(&task)
+        ),
+    ]
 }
 
 fn ending(ended: &Ended<'_>, elsewhere: &str) -> String {

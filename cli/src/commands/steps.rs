@@ -57,6 +57,7 @@ pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, F
         adapter: BoxAdapter::new(runner),
         end_signal,
         told,
+        follow_up: None,
         resumable: Some(id),
         elsewhere: request.elsewhere,
     };
@@ -119,6 +120,7 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         resumable: Some(id),
         elsewhere,
         told,
+        follow_up: None,
     };
     Box::pin(run::carry(tools, carried)).await
 }
@@ -173,7 +175,7 @@ pub(super) async fn cancel(tools: &Tools, id: &str) -> Result<Reply, Failure> {
 }
 
 /// The workspace of a run as it was begun; where it lies by now, if `named` says so.
-fn workspace(
+pub(super) fn workspace(
     record: &RunRecord,
     named: Option<std::path::PathBuf>,
     current: Option<std::path::PathBuf>,
@@ -199,7 +201,7 @@ fn workspace(
 }
 
 /// Whether two paths lead to one directory.
-fn is_same_place(one: &Path, other: &Path) -> bool {
+pub(super) fn is_same_place(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
@@ -224,7 +226,7 @@ fn read(path: &Path) -> Result<StepFile, Failure> {
 }
 
 /// Stands for work that is on record, and is not done again.
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Adapter for Nothing {
     async fn run(&self, _context: RunContext) -> Result<AdapterOutput, AdapterError> {

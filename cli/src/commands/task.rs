@@ -10,11 +10,11 @@ use stillframe::records::{
     SavedState, SavedWork, WorkTaskRecord,
 };
 use stillframe::tasks::WorkBranchOptions;
-use stillframe::{CancellationToken, WorkspaceOptions};
+use stillframe::{CancellationToken, RunId, WorkspaceOptions};
 
 use super::config::row;
-use super::{Tools, notices, until_a_signal, while_wanted};
-use crate::args::{BranchArgs, PlaceArgs};
+use super::{Tools, follow_up, notices, until_a_signal, while_wanted};
+use crate::args::BranchArgs;
 use crate::branch;
 use crate::config::{Held, Source};
 use crate::failure::Failure;
@@ -63,6 +63,16 @@ pub(crate) struct Allowed<'a> {
     allowed: bool,
 }
 
+/// A run that is blocked once its command has ended.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Reported<'a> {
+    /// The run.
+    run_id: &'a RunId,
+    /// Why.
+    reason: &'a str,
+}
+
 /// What is asked of tasks.
 pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply, Failure> {
     match request {
@@ -78,6 +88,8 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
         TaskRequest::CheckpointOfRun(run, args) => {
             until_a_signal(|cancellation| checkpoint_of_run(tools, *run, *args, cancellation)).await
         }
+        TaskRequest::Block(run, reason) => block(tools, *run, reason).await,
+        TaskRequest::FollowUp(request) => Box::pin(follow_up::answer(tools, *request)).await,
         TaskRequest::Resume(workspace, branch) => {
             while_wanted(*workspace, |workspace| resume(tools, workspace, *branch)).await
         }
@@ -167,36 +179,43 @@ async fn checkpoint_of_run(
     args: BranchArgs,
     cancellation: CancellationToken,
 ) -> Result<Reply, Failure> {
-    let state = fs::metadata(&tools.state_dir).ok();
-    let state = state.map(|found| format!("{}:{}", found.dev(), found.ino()));
-    if let (Some(its), Some(state)) = (&run.state, state)
-        && *its != *state
-    {
-        return Err(Failure::not_found(format!(
-            "run {} is on record in another state directory; set STILLFRAME_HOME as it was set for the run; nothing was done",
-            run.id
-        )));
-    }
+    check_state(tools, &run)?;
     let (workspace, kept) = tools.engine.work_branch_of(&run.id).await?;
-    let mut set = run.config.settings(Some(&workspace.path)).task;
-    set.namespace = None;
-    // What the user has set is no more the user's choice of a place than it was for the run.
-    let is_set = set.remote.as_ref().map(|remote| &remote.value) == kept.remote.as_ref();
-    if !is_set {
-        set.remote = None;
-    }
-    let args = BranchArgs {
-        place: PlaceArgs {
-            namespace: kept.namespace,
-            remote: kept.remote.filter(|_| !is_set),
-            ..args.place
-        },
-        message: args.message.or(kept.message),
-    };
-    let branch = branch::of_task(kept.task, args, set)?;
+    let set = run.config.settings(Some(&workspace.path)).task;
+    let branch = branch::of_run(kept, (args.message, args.place.token), set)?;
     let workspace = workspace.cancellation(cancellation);
     let saved = tools.engine.checkpoint_run(&run.id, &workspace, &branch);
     Ok(answered(tools, &saved.await?))
+}
+
+/// Refuses a run that is on record in another state directory.
+fn check_state(tools: &Tools, run: &CurrentRun) -> Result<(), Failure> {
+    let state = fs::metadata(&tools.state_dir).ok();
+    let state = state.map(|found| format!("{}:{}", found.dev(), found.ino()));
+    match (&run.state, state) {
+        (Some(its), Some(state)) if *its != *state => Err(Failure::not_found(format!(
+            "run {} is on record in another state directory; set STILLFRAME_HOME as it was set for the run; nothing was done",
+            run.id
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Says that the run whose command this is cannot go on without a person.
+async fn block(tools: &Tools, run: CurrentRun, reason: String) -> Result<Reply, Failure> {
+    check_state(tools, &run)?;
+    tools.engine.report_block(&run.id, reason.as_str()).await?;
+    let document = Reported {
+        run_id: &run.id,
+        reason: &reason,
+    };
+    Ok(Reply::new(tools.json, &document, || {
+        format!(
+            "run {} is blocked once its command has ended: {}\n",
+            run.id,
+            printable(&reason)
+        )
+    }))
 }
 
 /// Says where the work is.
@@ -476,6 +495,14 @@ fn ways(saved: &SavedWork) -> Vec<String> {
     saved.secrets.iter().map(way).collect()
 }
 
+/// A task with its namespace, as it is typed.
+pub(super) fn name_of(saved: &SavedWork) -> String {
+    match &saved.namespace {
+        Some(namespace) => format!("{namespace}/{}", saved.task),
+        None => saved.task.clone(),
+    }
+}
+
 fn line(task: &WorkTaskRecord) -> String {
     let name = match &task.namespace {
         Some(namespace) => format!("{namespace}/{}", task.task),
@@ -485,6 +512,10 @@ fn line(task: &WorkTaskRecord) -> String {
     match &task.remote {
         Some(remote) => line.push_str(&format!("  {}", printable(remote))),
         None => line.push_str("  no remote"),
+    }
+    line.push_str(&format!("  {}", task.status));
+    if let Some(waits) = &task.follow_up {
+        line.push_str(&format!(" ({})", printable(&waits.waiting_reason)));
     }
     if let Some(last) = &task.last_checkpoint {
         line.push_str(&format!("  {} {}", short(&last.commit), last.status));

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use stillframe_backends::ErrorKind;
 
 use crate::branches::notices;
-use crate::records::came_for::Block;
+use crate::records::block::Block;
 use crate::records::checkpoint::{CheckpointRow, CheckpointStatus};
-use crate::records::follow_up::{DEFAULT_WAITING_REASON, FollowUpRow};
+use crate::records::follow_up::{DEFAULT_WAITING_REASON, FollowUpInput, FollowUpRow};
 use crate::records::work_task::{WorkTaskRow, WorkTaskStatus};
 
 /// What the task waits with from now on, in place of what it had; `None`: nothing is proven, so
@@ -22,27 +22,15 @@ pub(crate) fn waiting(
         return None;
     }
     let branch = checkpoint.branch.as_ref().or(block.branch.as_ref())?;
-    let reason = block.reason.as_deref().filter(|said| !said.is_empty());
     Some(FollowUpRow {
         task_id: checkpoint.task_id.clone(),
         flow: block.flow.clone(),
         branch: branch.clone(),
         context: block.context.clone(),
-        waiting_reason: reason.unwrap_or(DEFAULT_WAITING_REASON).to_owned(),
+        waiting_reason: block.told().unwrap_or(DEFAULT_WAITING_REASON).to_owned(),
         last_checkpoint: checkpoint.commit.clone(),
         updated_at: at,
     })
-}
-
-/// New input for a blocked task.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Input<'a> {
-    /// Its number: later input has a higher one.
-    pub(crate) id: u64,
-    /// Whether its author may go on with the task.
-    pub(crate) is_of_allowed_author: bool,
-    pub(crate) is_of_bot: bool,
-    pub(crate) text: &'a str,
 }
 
 /// Where a claimed task goes on.
@@ -94,7 +82,7 @@ impl Unclaimable {
 pub(crate) fn claim(
     task: &WorkTaskRow,
     follow_up: Option<&FollowUpRow>,
-    input: &Input<'_>,
+    input: &FollowUpInput,
 ) -> Result<Claim, Unclaimable> {
     let (id, cursor) = (input.id, task.input_cursor);
     if id == 0 || i64::try_from(id).is_err() {
@@ -111,7 +99,7 @@ pub(crate) fn claim(
     if id <= cursor {
         return Err(Unclaimable::Old { id, cursor });
     }
-    if notices::has_marker(input.text) {
+    if notices::has_marker(&input.text) {
         return Err(Unclaimable::OfOurOwn { id });
     }
     if input.is_of_bot {
@@ -174,13 +162,8 @@ mod tests {
         }
     }
 
-    fn input(id: u64) -> Input<'static> {
-        Input {
-            id,
-            is_of_allowed_author: true,
-            is_of_bot: false,
-            text: "use 8080",
-        }
+    fn input(id: u64) -> FollowUpInput {
+        FollowUpInput::new(id, "use 8080")
     }
 
     #[test]
@@ -253,7 +236,7 @@ mod tests {
     #[test]
     fn any_other_input_is_refused_without_a_trace() {
         let row = waiting(&block(None, None), &checkpoint("c1", Some("b")), at(5)).unwrap();
-        let refused = |task: &WorkTaskRow, input: &Input<'_>| {
+        let refused = |task: &WorkTaskRow, input: &FollowUpInput| {
             claim(task, Some(&row), input).expect_err("it is refused")
         };
         for id in [1, 6, 7] {
@@ -264,21 +247,12 @@ mod tests {
         assert_eq!(refused(&task(), &input(0)), number(0));
         assert_eq!(refused(&task(), &input(u64::MAX)), number(u64::MAX));
         assert_eq!(number(0).kind(), ErrorKind::InvalidOptions);
-        let bot = Input {
-            is_of_bot: true,
-            ..input(8)
-        };
+        let bot = input(8).is_of_bot(true);
         assert_eq!(refused(&task(), &bot), Unclaimable::OfBot { id: 8 });
         let text = format!("> {}\nsure", notices::marker(&"ab".repeat(32)));
-        let ours = Input {
-            text: &text,
-            ..input(8)
-        };
+        let ours = FollowUpInput::new(8, text);
         assert_eq!(refused(&task(), &ours), Unclaimable::OfOurOwn { id: 8 });
-        let stranger = Input {
-            is_of_allowed_author: false,
-            ..input(8)
-        };
+        let stranger = input(8).is_of_allowed_author(false);
         let not_allowed = refused(&task(), &stranger);
         assert_eq!(not_allowed, Unclaimable::NotAllowed { id: 8 });
         assert_eq!(not_allowed.kind(), ErrorKind::Conflict);

@@ -10,4 +10,5 @@ pub(crate) mod interval;
 pub(crate) mod notices;
 pub(crate) mod resume;
 pub(crate) mod retries;
+pub(crate) mod standing;
 pub(crate) mod summary;

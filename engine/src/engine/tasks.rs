@@ -12,13 +12,16 @@ use crate::id::{RunId, SessionId};
 use crate::options::WorkspaceOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::allowed_finding::{AllowedFinding, AllowedSecretRecord};
+use crate::records::run::RunStatus;
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::{CheckpointRecord, SavedWork, WorkTaskRecord};
+use crate::records::work_task::WorkTaskRow;
 use crate::run::saving;
 use crate::saving::target::Target;
 use crate::saving::work::Wanted;
 use crate::saving::{recorded, save};
+use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
 
@@ -29,7 +32,7 @@ impl Engine {
             let rows = store.work_tasks()?.into_iter();
             let told = rows.map(|row| {
                 let checkpoints = store.checkpoints(&row.id)?;
-                Ok(recorded::task(row, &checkpoints))
+                recorded::task(store, row, &checkpoints)
             });
             told.collect()
         })
@@ -52,16 +55,10 @@ impl Engine {
             .parts
             .reader
             .read_with(move |store| {
-                let rows = store.work_tasks()?.into_iter();
-                let found = rows.filter(|row| row.full_name() == name);
-                let Some(row) = found.max_by_key(|row| row.updated_at) else {
-                    return Err(Error::not_found(format!(
-                        "there is no task {name:?}: no work of it was saved"
-                    )));
-                };
+                let row = find(store, &name)?;
                 let checkpoints = store.checkpoints(&row.id)?;
                 let told = checkpoints.iter().map(recorded::checkpoint).collect();
-                Ok((recorded::task(row, &checkpoints), told))
+                Ok((recorded::task(store, row, &checkpoints)?, told))
             })
             .await
     }
@@ -195,8 +192,9 @@ impl Engine {
         self.core.parts.writer.commit(changes).await.map(drop)
     }
 
-    /// Where a run that is at work works, and where its work goes, as it was started but without who
-    /// asks the remote. It is for [`Engine::checkpoint_run`].
+    /// Where a run that is at work or waits for input works, and where its work goes, as it was
+    /// started but without who asks the remote. It is for [`Engine::checkpoint_run`] and
+    /// [`Engine::claim_follow_up`].
     ///
     /// # Errors
     ///
@@ -206,19 +204,11 @@ impl Engine {
         &self,
         run: &RunId,
     ) -> Result<(WorkspaceOptions, WorkBranchOptions), Error> {
-        let row = self.run_at_work(run).await?;
-        let kept = KeptOptions::<Option<WorkspaceOptions>>::deserialize(&row.options)
-            .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
-        let (Some(branch), Some(mut workspace), Some(recorded)) =
-            (kept.work_branch, kept.workspace, row.workspace)
-        else {
-            return Err(Error::invalid_options(format!(
-                "run {run} is of no task, so that its work has no branch; nothing was done"
-            )));
-        };
-        workspace.path = recorded.path;
-        workspace.watch = false;
-        Ok((workspace, WorkBranchOptions::of_kept(branch)))
+        let waits = RunStatus::AwaitingFollowup;
+        let row = self
+            .run_that(run, |status| status.is_at_work() || status == waits)
+            .await?;
+        of_task(row)
     }
 
     /// Saves the work of a run that another engine has, while it is at work, as
@@ -237,7 +227,7 @@ impl Engine {
         branch: &WorkBranchOptions,
     ) -> Result<SavedWork, Error> {
         branch.branch_name()?;
-        let row = self.run_at_work(run).await?;
+        let row = self.run_that(run, RunStatus::is_at_work).await?;
         let opened = self.core.open(workspace).await?;
         let began_at = saving::began_at(&self.core, &row).await;
         let wanted = Wanted::of_progress((&row.session_id, &row.id), branch, began_at);
@@ -247,11 +237,16 @@ impl Engine {
             .await
     }
 
-    async fn run_at_work(&self, run: &RunId) -> Result<RunRow, Error> {
+    /// A run, if its status is so.
+    pub(super) async fn run_that(
+        &self,
+        run: &RunId,
+        is_so: impl Fn(RunStatus) -> bool,
+    ) -> Result<RunRow, Error> {
         let asked = run.clone();
         let found = self.read(move |store| store.run(&asked)).await?;
         let row = found.ok_or_else(|| Error::not_found(format!("there is no run {run}")))?;
-        match row.status.is_at_work() {
+        match is_so(row.status) {
             true => Ok(row),
             false => Err(Error::new(
                 ErrorKind::Conflict,
@@ -264,8 +259,36 @@ impl Engine {
     }
 }
 
+/// Where a run works, and where its work goes, as it was started.
+pub(super) fn of_task(row: RunRow) -> Result<(WorkspaceOptions, WorkBranchOptions), Error> {
+    let kept = KeptOptions::<Option<WorkspaceOptions>>::deserialize(&row.options)
+        .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
+    let (Some(branch), Some(mut workspace), Some(recorded)) =
+        (kept.work_branch, kept.workspace, row.workspace)
+    else {
+        return Err(Error::invalid_options(format!(
+            "run {} is of no task, so that its work has no branch; nothing was done",
+            row.id
+        )));
+    };
+    workspace.path = recorded.path;
+    workspace.watch = false;
+    Ok((workspace, WorkBranchOptions::of_kept(branch)))
+}
+
+/// The task of this full name that was last saved.
+pub(super) fn find(store: &dyn StateStore, name: &str) -> Result<WorkTaskRow, Error> {
+    let rows = store.work_tasks()?.into_iter();
+    let found = rows.filter(|row| row.full_name() == name);
+    found.max_by_key(|row| row.updated_at).ok_or_else(|| {
+        Error::not_found(format!(
+            "there is no task {name:?}: no work of it was saved"
+        ))
+    })
+}
+
 /// The full name of a task as rows have it: its namespace as slugs.
-fn stored(name: &str) -> String {
+pub(super) fn stored(name: &str) -> String {
     let slugs = |(namespace, task): (&str, &str)| {
         let namespace = Namespace::parse(namespace).ok()?;
         Some(format!("{namespace}/{task}"))

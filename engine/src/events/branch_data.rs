@@ -143,6 +143,9 @@ pub(crate) struct FollowUpMoved<'a> {
     pub(crate) task_id: &'a WorkTaskId,
     /// The branch that was stored, whatever the task is named since.
     pub(crate) branch: &'a str,
+    /// What was written; left out but where a run goes on with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<&'a str>,
     /// The number of the input; left out where the task waits for some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) input_id: Option<u64>,
@@ -262,6 +265,7 @@ mod tests {
         let moved = |input_id, run_id| FollowUpMoved {
             task_id,
             branch: "b",
+            text: None,
             input_id,
             run_id,
             recovered: false,

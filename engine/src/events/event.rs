@@ -156,6 +156,9 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// The work of a run has stopped, because it cannot go on without a person. Data: `reason`,
     /// `worked_ms`.
     RUN_BLOCKED = "run_blocked";
+    /// A command of a run says that it cannot go on without a person: the run is blocked once it has
+    /// ended. Data: `reason`, `flow`, `context`.
+    BLOCK_REPORTED = "block_reported";
     /// The work of a run is about to be saved on its work branch. Data: `task_id`, `checkpoint`
     /// (`wip`, `periodic` or `blocked`), `file_count`.
     PERSIST_STARTED = "persist_started";
@@ -203,7 +206,7 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     FOLLOWUP_DETECTED = "followup_detected";
     /// A run that goes on with a task was submitted. Data: the same, `run_id`.
     FOLLOWUP_ENQUEUED = "followup_enqueued";
-    /// A run goes on with a task from its stored branch. Data: the same.
+    /// A run goes on with a task from its stored branch. Data: the same, and the `text` of the input.
     FOLLOWUP_RESUMED = "followup_resumed";
     /// No other run gets this input. Data: the same.
     FOLLOWUP_CONSUMED = "followup_consumed";

@@ -61,6 +61,9 @@ pub struct WorkBranchOptions {
     pub(crate) credentials: Option<BoxCredentials>,
     /// How long one call of git may take. Default: 120 seconds.
     pub call_timeout: Duration,
+    /// The most bytes of files that the commits of one push may add, uncompressed; what has more is kept
+    /// in the store, and is `TooLarge`. Default: any.
+    pub max_push_bytes: Option<u64>,
     /// How often the progress of a run is saved at most: see
     /// [`RunContext::checkpoint`](crate::RunContext::checkpoint). Zero: never, unless it is asked
     /// for. Default: 120 seconds.
@@ -91,6 +94,7 @@ impl WorkBranchOptions {
             pinned: None,
             credentials: None,
             call_timeout: DEFAULT_LIMIT,
+            max_push_bytes: None,
             checkpoint_interval: DEFAULT_CHECKPOINT_INTERVAL,
         }
     }
@@ -101,6 +105,7 @@ impl WorkBranchOptions {
         start_point: String,
         message: String,
         call_timeout: Duration,
+        max_push_bytes: u64,
         checkpoint_interval: Duration,
     }
 
@@ -133,6 +138,7 @@ impl WorkBranchOptions {
             namespace: self.namespace.clone(),
             remote: self.remote.as_deref().map(from_anywhere),
             message: self.message.clone(),
+            max_push_bytes: self.max_push_bytes,
             checkpoint_interval_ms: Some(milliseconds(self.checkpoint_interval)),
         }
     }
@@ -144,6 +150,7 @@ impl WorkBranchOptions {
             namespace: kept.namespace,
             remote: kept.remote,
             message: kept.message,
+            max_push_bytes: kept.max_push_bytes,
             checkpoint_interval: interval.unwrap_or(DEFAULT_CHECKPOINT_INTERVAL),
             ..Self::of(kept.task)
         }
@@ -184,6 +191,7 @@ impl fmt::Debug for WorkBranchOptions {
             .field("namespace", &self.namespace)
             .field("has_credentials", &self.credentials.is_some())
             .field("call_timeout", &self.call_timeout)
+            .field("max_push_bytes", &self.max_push_bytes)
             .field("checkpoint_interval", &self.checkpoint_interval)
             .finish_non_exhaustive()
     }

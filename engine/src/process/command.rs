@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::process::group::ProcessGroup;
 use crate::process::guardian_channel::{self, GUARDIAN, Streams};
+use crate::process::input_file::InputFile;
 use crate::process::orphans::{self, Orphans};
 use crate::process::output::{OutputPiece, Silence, Stream, Wanted};
 use crate::process::started::{Guarded, Left, Started};
@@ -374,6 +375,14 @@ impl Adapter for CommandAdapter {
                 )));
             }
         };
+        let input = match self.input(&context).await {
+            Ok(input) => input,
+            Err(e) => {
+                return Err(AdapterError::failed(format!(
+                    "cannot give it the input: {e}"
+                )));
+            }
+        };
         let mut terminal = match self.terminal(&context.blocking).await {
             Ok(terminal) => terminal,
             Err(e) => {
@@ -383,7 +392,8 @@ impl Adapter for CommandAdapter {
             }
         };
         let mut orphans = self.orphans(&context.blocking).await;
-        let mut child = match self.start(cwd.as_deref(), pipes.streams, &context).await {
+        let given = (&context, input.as_ref());
+        let mut child = match self.start(cwd.as_deref(), pipes.streams, given).await {
             Ok(child) => child,
             Err(e) => return Err(self.not_started(&e, cwd.as_deref(), began).await),
         };
@@ -454,6 +464,9 @@ impl Adapter for CommandAdapter {
         }
     }
 }
+
+/// The run that a command is of, and the input that it goes on with.
+type Given<'a> = (&'a RunContext, Option<&'a InputFile>);
 
 /// As timeout(1) has it.
 const EXIT_TIMED_OUT: i32 = 124;
@@ -577,10 +590,10 @@ impl CommandAdapter {
         &self,
         cwd: Option<&Path>,
         streams: Streams<OwnedFd>,
-        context: &RunContext,
+        given: Given<'_>,
     ) -> std::io::Result<Started> {
         if self.guardian.is_some() {
-            match self.guarded(cwd, &streams, context).await {
+            match self.guarded(cwd, &streams, given).await {
                 Ok(started) => return started.map(Started::Guarded),
                 Err(error) => {
                     tracing::warn!(%error, "nothing ends the command when this process is killed");
@@ -589,7 +602,7 @@ impl CommandAdapter {
         }
         let [stdin, stdout, stderr] = streams.map(Stdio::from);
         let words = self.words(cwd);
-        let mut command = self.prepared(&words[0], cwd, context);
+        let mut command = self.prepared(&words[0], cwd, given);
         command.args(&words[1..]);
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         command.spawn().map(Started::Child)
@@ -600,10 +613,10 @@ impl CommandAdapter {
         &self,
         cwd: Option<&Path>,
         streams: &Streams<OwnedFd>,
-        context: &RunContext,
+        given: Given<'_>,
     ) -> std::io::Result<std::io::Result<Guarded>> {
         let (host, socket) = UnixStream::pair()?;
-        let mut command = self.prepared(guardian_channel::own_program().as_os_str(), cwd, context);
+        let mut command = self.prepared(guardian_channel::own_program().as_os_str(), cwd, given);
         command.arg0("stillframe").arg(GUARDIAN);
         command.stdin(OwnedFd::from(socket));
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -623,7 +636,7 @@ impl CommandAdapter {
             Ok::<_, std::io::Error>(host)
         };
         let lost = |_| std::io::Error::other("the runtime is shutting down");
-        let host = context.blocking.run(send).await.map_err(lost)??;
+        let host = given.0.blocking.run(send).await.map_err(lost)??;
         let host = std::process::ChildStdout::from(OwnedFd::from(host));
         let host = tokio::process::ChildStdout::from_std(host)?;
         Ok(Guarded::listen(process, host).await)
@@ -663,7 +676,12 @@ impl CommandAdapter {
     }
 
     /// A command with the environment and the place of this one, as the leader of a process group.
-    fn prepared(&self, program: &OsStr, cwd: Option<&Path>, context: &RunContext) -> Command {
+    fn prepared(
+        &self,
+        program: &OsStr,
+        cwd: Option<&Path>,
+        (context, input): Given<'_>,
+    ) -> Command {
         #[expect(
             clippy::disallowed_methods,
             reason = "programs are started here: the host's own"
@@ -673,6 +691,7 @@ impl CommandAdapter {
         // It names the run that the host is to start, not one that this command is to start.
         command.env_remove("STILLFRAME_RUN_ID");
         command.env(CURRENT_RUN, context.run_id.as_str());
+        InputFile::give(input, &mut command);
         match state_mark(context.steps.state_dir()) {
             Some(mark) => command.env(CURRENT_STATE, mark),
             // That of another run would be wrong.
@@ -688,6 +707,16 @@ impl CommandAdapter {
             command.current_dir(cwd);
         }
         command
+    }
+
+    /// The input that the command is to get, if the run goes on with one.
+    async fn input(&self, context: &RunContext) -> std::io::Result<Option<InputFile>> {
+        let Some(input) = context.follow_up.clone() else {
+            return Ok(None);
+        };
+        let lost = |_| std::io::Error::other("the runtime is shutting down");
+        let file = move || InputFile::of(&input);
+        context.blocking.run(file).await.map_err(lost)?.map(Some)
     }
 
     /// The terminal that the command is to get; `None`: it gets none, or there is none.

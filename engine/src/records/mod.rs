@@ -6,6 +6,7 @@
 pub(crate) mod agent;
 pub(crate) mod allowed_finding;
 pub(crate) mod artifact;
+pub(crate) mod block;
 pub(crate) mod came_for;
 pub(crate) mod checkpoint;
 pub(crate) mod effect;
@@ -50,6 +51,7 @@ pub use allowed_finding::AllowedSecretRecord;
 pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use export::{ExportLine, ExportOutcome, ExportedArtifact, ExportedRun};
+pub use follow_up::FollowUpRecord;
 pub use notice::{NoticeKind, NoticeRecord, NoticeStatus};
 pub use operation::OperationKind;
 pub use outcome::{

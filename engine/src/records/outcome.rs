@@ -7,6 +7,7 @@ use stillframe_backends::{BackendKind, Diff, EntryKind, Snapshot};
 
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::records::follow_up::FollowUpRecord;
 use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
@@ -47,6 +48,8 @@ pub struct RunOutcome {
     /// The questions of the run, in their order; a run that is
     /// [`WaitingForInput`](crate::RunStatus::WaitingForInput) waits for the open ones.
     pub questions: Vec<QuestionRecord>,
+    /// What it waits with, if it is [`AwaitingFollowup`](crate::RunStatus::AwaitingFollowup).
+    pub follow_up: Option<FollowUpRecord>,
     /// Whether this is the stored outcome and nothing was run, because the run had ended before the
     /// call or still waits for an answer.
     pub is_stored: bool,
@@ -115,6 +118,9 @@ pub struct RunDocument {
     /// What the run has asked; left out if nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionRecord>,
+    /// What the run waits with, if it waits for new input; left out if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow_up: Option<FollowUpRecord>,
     /// Whether the run had ended before it was asked for; left out if it had not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stored: bool,
@@ -168,6 +174,7 @@ impl RunOutcome {
             }),
             phases: self.phases.clone(),
             questions: self.questions.clone(),
+            follow_up: self.follow_up.clone(),
             is_stored: self.is_stored,
         }
     }

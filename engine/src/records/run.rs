@@ -77,10 +77,8 @@ pub(crate) enum RunEvent {
     /// The work was saved, or cannot be, and the run ends as it was about to.
     Persisted(EndsAs),
     /// The work cannot go on without a person, and has stopped.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests save work"))]
     Blocked,
     /// What a blocked run has is about to be saved.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only tests save work"))]
     CheckpointBegun,
     /// The remote has shown what was saved of a blocked run.
     Proven,

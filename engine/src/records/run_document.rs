@@ -50,6 +50,8 @@ pub(crate) struct KeptBranch {
     pub(crate) remote: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_push_bytes: Option<u64>,
     /// Rows of earlier versions do not have it; then the default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_interval_ms: Option<u64>,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use stillframe_backends::{Omission, RelPath, SnapshotId};
 
 use crate::id::RunId;
+use crate::records::follow_up::FollowUpRecord;
 
 /// What became of a task's work. The store has it in any case, as `snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +115,15 @@ pub struct WorkTaskRecord {
     pub branch: String,
     /// The remote, an address without credentials; null: there is none.
     pub remote: Option<String>,
+    /// Where it stands: `open`, `running`, `awaiting_followup`, `completed` or `failed`, as its last
+    /// run has left it.
+    pub status: String,
+    /// The run that works on it, or waits for input; null: none does.
+    pub run_id: Option<RunId>,
+    /// What it waits with, if it does; else null.
+    pub follow_up: Option<FollowUpRecord>,
+    /// The newest input that it has consumed; 0: none.
+    pub input_cursor: u64,
     /// How often in a row its work could not be saved.
     pub failures_in_a_row: u32,
     /// Whether a person should look, because that was too often.

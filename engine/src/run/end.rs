@@ -14,11 +14,12 @@ use crate::events::data::{ErrorOccurred, data};
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId};
-use crate::records::came_for::Block;
+use crate::records::block::Block;
 use crate::records::operation::OperationRow;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::{RunEnding, RunRow};
 use crate::records::step::{Closed, PhaseRow, StepRow};
+use crate::saving::waiting;
 use crate::state::StateStore;
 use crate::state::change::{Change, NewEvent};
 use crate::step::{answering, step_log};
@@ -46,6 +47,8 @@ pub(crate) struct End {
     pub(crate) left: Option<Left>,
     /// What its adapter said of its block, if the run is blocked by this.
     pub(crate) block: Option<Box<Block>>,
+    /// What else is written with it.
+    pub(crate) changes: Vec<Change>,
 }
 
 /// What the work of a run left, as far as its end is concerned with it.
@@ -106,6 +109,7 @@ impl End {
             workspace: Value::Null,
             left: None,
             block: None,
+            changes: Vec::new(),
         }
     }
 }
@@ -125,6 +129,8 @@ pub(crate) async fn end_run(
     let at = core.parts.now();
     let is_rest = end.event.is_rest();
     let mut changes = Vec::from_iter(end.right);
+    changes.extend(Box::pin(waiting::ended(core, run_id, end.event)).await?);
+    changes.extend(end.changes);
     if let Some(left) = &end.left {
         changes.extend(step_log::closing_changes(
             core,
@@ -176,5 +182,10 @@ pub(crate) async fn end_run(
         block: end.block,
         changes,
     };
-    core.step_run(session_id, step).await
+    let tells = step.event == RunEvent::Proven;
+    core.step_run(session_id, step).await?;
+    if tells {
+        core.parts.notice_bell.notify_one();
+    }
+    Ok(())
 }

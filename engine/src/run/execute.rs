@@ -4,8 +4,10 @@
 //! needs: permit, lock, adapter. It asks the actor for every transition. So a run continues if its
 //! actor is lost, and if its caller drops the future.
 
+mod blocked;
 mod captures;
 mod ending;
+mod going_on;
 mod queued;
 mod result;
 
@@ -30,12 +32,14 @@ use crate::error::Error;
 use crate::events::data::{RunStarted, data};
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
-use crate::id::{EventId, RunId, SessionId};
+use crate::id::{EventId, RunId, SessionId, WorkTaskId};
 use crate::options::work_branch::WorkBranchOptions;
 use crate::options::{RunOptions, WorkspaceOptions};
 use crate::policy::PolicySubject;
 use crate::policy::limits::RunLimits;
 use crate::policy::used::Used;
+use crate::records::block::Block;
+use crate::records::follow_up::FollowUpInput;
 use crate::records::outcome::{RunOutcome, RunResult};
 use crate::records::output::AdapterOutput;
 use crate::records::resumed_work::ResumedWork;
@@ -51,6 +55,7 @@ use crate::run::recorded::{self, Claim, Recorded};
 use crate::run::{settle, stored};
 use crate::saving::resume::Whose;
 use crate::saving::save::Prepared;
+use crate::saving::waiting;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::hold::Hold;
@@ -76,6 +81,9 @@ const MODEL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an adapter may take to end after it was cancelled, before its future is dropped.
 const ADAPTER_GRACE: Duration = Duration::from_secs(5);
 
+/// How often the begin of work is written down whose task moves meanwhile.
+const MAX_BEGINNINGS: usize = 5;
+
 /// A run that is to be done.
 pub(crate) struct RunTask {
     core: Core,
@@ -92,6 +100,12 @@ pub(crate) struct RunTask {
     tended: Option<AbortOnDropHandle<()>>,
     /// How the workspace came to the branch of its task.
     on_branch: Option<Box<ResumedWork>>,
+    /// The task whose work it does, once its workspace is on the branch of that.
+    task: Option<WorkTaskId>,
+    /// What is needed to go on, where its work has stopped for that.
+    block: Option<Box<Block>>,
+    /// The input that it goes on with.
+    follow_up: Option<Arc<FollowUpInput>>,
     /// Whether its work ended because the engine could not do its part of it.
     is_refused: bool,
     cancellation: CancellationToken,
@@ -151,7 +165,8 @@ pub(crate) async fn execute(
             return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
         }
         recorded::check_session(&recorded.row, session_id)?;
-        if matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
+        let goes_on = recorded.goes_on_with(options.follow_up.as_ref())?;
+        if !goes_on && matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
         }
         if recorded.claim() == Claim::Queued {
@@ -204,6 +219,9 @@ pub(crate) async fn execute(
         queued: None,
         tended: None,
         on_branch: None,
+        task: None,
+        block: None,
+        follow_up: None,
         is_refused: false,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),
@@ -433,7 +451,10 @@ impl RunTask {
         let recorded = recorded::recorded(&self.core, &self.run_id)
             .await?
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
-        if matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
+        let input = self.options.follow_up.clone();
+        let goes_on = recorded.goes_on_with(input.as_ref());
+        let goes_on = goes_on.map_err(|e| e.in_run(in_run.clone()))?;
+        if !goes_on && matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(&self.core, recorded.row, &self.options).await;
         }
         if recorded.claim() == Claim::Queued {
@@ -451,7 +472,14 @@ impl RunTask {
                 .await
                 .map_err(|e| e.in_run(in_run.clone()))?;
         }
-        self.claim(&recorded).await.map_err(|e| e.in_run(in_run))?;
+        let claims = match input {
+            Some(input) => Box::pin(self.follow_up(input)).await,
+            None => self.earlier_input(&recorded.row).await.map(|()| Vec::new()),
+        };
+        let claims = claims.map_err(|e| e.in_run(in_run.clone()))?;
+        self.claim(&recorded, claims)
+            .await
+            .map_err(|e| e.in_run(in_run))?;
         self.hold_on();
         let before = match self.before_of(&recorded.row).await {
             Ok(before) => {
@@ -472,7 +500,7 @@ impl RunTask {
     }
 
     /// Takes an interrupted run over.
-    async fn claim(&mut self, recorded: &Recorded) -> Result<(), Error> {
+    async fn claim(&mut self, recorded: &Recorded, with: Vec<Change>) -> Result<(), Error> {
         let session_id = self.session_id.clone();
         let reader = &self.core.parts.reader;
         let session = reader.read(move |store| store.session(&session_id)).await?;
@@ -498,7 +526,8 @@ impl RunTask {
             attempt: Some(epoch),
             resumed: true,
         };
-        self.step(RunEvent::Claimed, &said, claim).await?;
+        let changes = std::iter::once(claim).chain(with).collect();
+        self.step(RunEvent::Claimed, &said, changes).await?;
         self.hold.epoch = epoch;
         if let (Some(place), Some(recorded)) = (&mut self.workspace, &recorded.row.workspace) {
             place.before = recorded.before.clone();
@@ -576,10 +605,27 @@ impl RunTask {
         lock: Option<RunLock>,
         before: Option<Snapshot>,
     ) -> Result<RunOutcome, Error> {
-        self.step(RunEvent::Started, &RunStarted::default(), self.hold.fence())
+        self.begin_work()
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         self.worked(lock, before).await
+    }
+
+    /// Puts on record that the work begins, also of its task.
+    async fn begin_work(&self) -> Result<(), Error> {
+        let (mut tries, said) = (1, RunStarted::default());
+        loop {
+            let mut changes = vec![self.hold.fence()];
+            if let Some(task) = &self.task {
+                changes.push(waiting::begun(&self.core, task, &self.run_id).await?);
+            }
+            let begun = self.step(RunEvent::Started, &said, changes);
+            match begun.await {
+                // Somebody has saved work of the task meanwhile, say.
+                Err(e) if e.kind() == ErrorKind::Conflict && tries < MAX_BEGINNINGS => tries += 1,
+                begun => return begun,
+            }
+        }
     }
 
     /// Does the work of a run that has begun, and what follows it.
@@ -599,7 +645,12 @@ impl RunTask {
         if let Some(violation) = &violation {
             result = violated(result, violation);
         }
-        if matches!(result.status, RunStatus::Completed | RunStatus::Failed) && steps.is_asking() {
+        self.heed_report(&mut result).await;
+        let has_stopped = matches!(
+            result.status,
+            RunStatus::Completed | RunStatus::Failed | RunStatus::Blocked
+        );
+        if has_stopped && steps.is_asking() {
             // Nobody waits for the answers any more, and the run is under way until its end is on
             // record. What is not taken back now is when the end is written down: what the work
             // left is captured in any case.
@@ -616,7 +667,8 @@ impl RunTask {
             result.status = RunStatus::WaitingForInput;
             result.error = None;
         }
-        if result.status.is_at_rest() && self.is_unwanted().await {
+        let rests = result.status.is_at_rest() || result.status == RunStatus::Blocked;
+        if rests && self.is_unwanted().await {
             result = unwanted();
         }
         if self.lost.is_cancelled() {
@@ -635,7 +687,7 @@ impl RunTask {
             result = judged(result, &violations);
         }
         let rollback = self.roll_back(&closing, result.status).await;
-        let outcome = self.end(result, closing, rollback, &steps).await;
+        let outcome = Box::pin(self.end(result, closing, rollback, &steps)).await;
         if let Some(lock) = lock {
             lock.release();
         }
@@ -790,10 +842,21 @@ impl RunTask {
         // Whatever the run makes of the repository's configuration: its work goes where it came from.
         let pinned = branch.clone().pinned_to(prepared.address());
         self.options.work_branch = Some(pinned);
+        match &self.task {
+            // Its work would go on beside what somebody is asked for.
+            None => drop(waiting::begun(&self.core, prepared.task_id(), &self.run_id).await?),
+            Some(claimed) if claimed != prepared.task_id() => {
+                let message = "the task that waits has its branch on another remote than the options name; nothing was done";
+                return Err(Error::invalid_options(message));
+            }
+            Some(_) => {}
+        }
+        self.task = Some(prepared.task_id().clone());
         let cancel = Cancellation::by(&self.core, &self.cancellation, Interrupt::never());
         let whose = Whose {
             session_id: self.session_id.clone(),
-            hold: Some(self.hold.clone()),
+            // One that is about to be gone on with is nobody's yet.
+            hold: self.options.follow_up.is_none().then(|| self.hold.clone()),
         };
         let resumed = Box::pin(prepared.resume(&self.core, whose, &cancel)).await?;
         if let Some(problem) = resumed.problem() {
@@ -819,6 +882,7 @@ impl RunTask {
                 .as_ref()
                 .map(|place| place.opened.workspace.disk_path().to_owned()),
             snapshot_before: before,
+            follow_up: self.follow_up.clone(),
             cancellation: work.clone(),
             blocking: self.core.parts.blocking.clone(),
             steps: steps.clone(),
@@ -849,7 +913,10 @@ impl RunTask {
         let asked = tokio::select! {
             biased;
             ended = &mut task => {
-                self.is_refused = matches!(&ended, Ok(Err(e)) if e.is_of_engine);
+                if let Ok(Err(e)) = &ended {
+                    self.is_refused = e.is_of_engine;
+                    self.block = e.block.clone();
+                }
                 // What it has left behind on tasks of its own is not waited for.
                 work.cancel();
                 return result(ended, None);
@@ -884,9 +951,14 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    /// Takes a step of the run that does not end it; `right` refuses it if the run is another
-    /// engine's by then.
-    async fn step(&self, event: RunEvent, said: &RunStarted, right: Change) -> Result<(), Error> {
+    /// Takes a step of the run that does not end it. The first of `changes` refuses it if the run is
+    /// another engine's by then.
+    async fn step(
+        &self,
+        event: RunEvent,
+        said: &RunStarted,
+        changes: Vec<Change>,
+    ) -> Result<(), Error> {
         let step = Step {
             run_id: self.run_id.clone(),
             event,
@@ -895,7 +967,7 @@ impl RunTask {
             data: data(said),
             ending: None,
             block: None,
-            changes: vec![right],
+            changes,
         };
         self.core.step_run(&self.session_id, step).await
     }

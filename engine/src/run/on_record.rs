@@ -48,7 +48,7 @@ impl OnRecord {
     }
 
     /// Whether somebody asked for the end of the run, and its engine died before it heard of it.
-    fn is_unwanted(&self) -> bool {
+    pub(super) fn is_unwanted(&self) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| lease.cancel_requested_at.is_some())
     }

@@ -7,6 +7,7 @@ use stillframe_backends::ErrorKind;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
+use crate::records::follow_up::FollowUpInput;
 use crate::records::lease::Lease;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::queue::QueueState;
@@ -58,6 +59,27 @@ impl Recorded {
             status if status.is_at_rest() => Claim::Claimable,
             _ if self.is_free => Claim::Claimable,
             _ => Claim::Held,
+        }
+    }
+
+    /// Whether the run, which waits, goes on with `input`.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict`: there is input, and the run does not wait for any.
+    pub(crate) fn goes_on_with(&self, input: Option<&FollowUpInput>) -> Result<bool, Error> {
+        let Some(input) = input else {
+            return Ok(false);
+        };
+        match self.row.status {
+            RunStatus::AwaitingFollowup => Ok(true),
+            status => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "run {} is {status}, and waits for no input; nothing was done with input {}",
+                    self.row.id, input.id
+                ),
+            )),
         }
     }
 

@@ -9,11 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::data::{RunEnded, Why};
+use crate::events::data::{RunEnded, Why, data};
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::came_for::CameFor;
+use crate::records::checkpoint::CheckpointKind;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::EndsAs;
 use crate::records::run::{RunEvent, RunStatus};
@@ -26,6 +27,7 @@ use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
 use crate::saving::recorded;
 use crate::saving::save::Prepared;
+use crate::saving::waiting::{self, Waits};
 use crate::saving::work::{Content, Wanted};
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
@@ -53,15 +55,21 @@ pub(super) async fn settle(
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;
     let came_for = came_for(core, &run).await?;
-    let event = event(&run, &came_for, &found);
+    if let (CameFor::Block(_), RunStatus::Blocked) = (&came_for, run.status)
+        && !found.is_unwanted()
+        && let Some(said) = begin_checkpoint(core, &run).await
+    {
+        return checkpointing(core, run, found, said).await;
+    }
     let changed = Changed::on_record(core, &run).await?;
     let after = changed.as_ref().map(|changed| changed.after.clone());
-    let saved = match (&came_for, opened, &after) {
-        (CameFor::End(ends), Some(opened), Some(after)) => {
-            save_again(core, &run, *ends, opened, after).await
+    let Again { saved, waits } = match (opened, &after) {
+        (Some(opened), Some(after)) if run.status != RunStatus::Blocked => {
+            save_again(core, &run, &came_for, opened, after).await
         }
-        _ => None,
+        _ => Again::default(),
     };
+    let event = event(&run, &came_for, &found, waits.is_some());
     let unsaved = match &saved {
         Some(saved) => saved.error.as_ref().map(|why| not_sent(why)),
         None => Some(not_saved(&came_for, after.as_ref(), why.as_ref())),
@@ -74,17 +82,24 @@ pub(super) async fn settle(
     let rollback = found.rollback.as_ref().and_then(|row| row.outcome.clone());
     let error = match event {
         RunEvent::Persisted(_) => run.error.clone(),
-        RunEvent::Unproven => unsaved.clone(),
+        RunEvent::Unproven => unsaved
+            .clone()
+            .or_else(|| Some(not_saved(&came_for, None, None))),
         _ => Some(why.unwrap_or_else(stranded)),
     };
     let right = match found.lease {
         Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
         None => None,
     };
+    let (said, changes) = match waits {
+        Some(waits) => (waits.said, waits.changes),
+        None => (data(&said(&run, event, error.as_ref())), Vec::new()),
+    };
     let end = End {
         from: Some(run.status),
         right,
         is_recovered: true,
+        changes,
         exit_code: run.exit_code,
         error: error.clone(),
         output: run.output.clone(),
@@ -96,10 +111,46 @@ pub(super) async fn settle(
             guard: found.rollback.map(|row| row.guard),
             problems: Vec::from_iter(unsaved),
         }),
-        ..End::new(event, said(&run, event, error.as_ref()))
+        ..End::new(event, said)
     };
     end_run(core, (&run.session_id, &run.id), end).await?;
     Ok(Settled::Done)
+}
+
+/// What the event says that tells of the checkpoint of a blocked run, whose engine died before that
+/// began; `None`: the run is of no task, or there is no repository.
+async fn begin_checkpoint(core: &Core, run: &RunRow) -> Option<Value> {
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
+    let branch = WorkBranchOptions::of_kept(kept.work_branch?);
+    let opened = open(core, run).await.ok()??;
+    let prepared = Prepared::of(core, opened, &branch).await.ok()?;
+    Some(prepared.started(CheckpointKind::Blocked, None, true))
+}
+
+/// Goes on with a blocked run to its checkpoint.
+async fn checkpointing(
+    core: &Core,
+    run: RunRow,
+    found: OnRecord,
+    said: Value,
+) -> Result<Settled, Error> {
+    let parts = &core.parts;
+    let right = match found.lease {
+        Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
+        None => None,
+    };
+    let end = End {
+        from: Some(run.status),
+        right,
+        is_recovered: true,
+        ..End::new(RunEvent::CheckpointBegun, said)
+    };
+    end_run(core, (&run.session_id, &run.id), end).await?;
+    let asked = run.id.clone();
+    match parts.reader.read(move |store| store.run(&asked)).await? {
+        Some(run) => Box::pin(settle(core, run, None)).await,
+        None => Ok(Settled::Done),
+    }
 }
 
 /// That what a run of a task left is saved before it ends, which its engine died before it could do:
@@ -155,36 +206,56 @@ async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
     Ok(Some(opened))
 }
 
+/// What became of work that was saved again.
+#[derive(Default)]
+struct Again {
+    /// `None`: the run is of no task, or that cannot be known.
+    saved: Option<SavedWork>,
+    /// What the run waits with, if it is blocked and its work is proven.
+    waits: Option<Waits>,
+}
+
 /// Saves again what a run left, which `after` has: what was made and sent before its engine died is
-/// found, and not made or sent twice. `None`: the run is of no task, or that cannot be known.
+/// found, and not made or sent twice.
 ///
 /// Who asks the remote is what the engine's options say: what the run's own said is not kept.
 async fn save_again(
     core: &Core,
     run: &RunRow,
-    ends: EndsAs,
+    came_for: &CameFor,
     opened: Opened,
     after: &SnapshotId,
-) -> Option<SavedWork> {
-    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
-    let branch = WorkBranchOptions::of_kept(kept.work_branch?);
+) -> Again {
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok();
+    let Some(kept) = kept.and_then(|kept| kept.work_branch) else {
+        return Again::default();
+    };
+    let branch = WorkBranchOptions::of_kept(kept);
     let began_at = began_at(core, run).await;
-    let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch, began_at);
+    let ids = (&run.session_id, &run.id);
+    let wanted = match came_for {
+        CameFor::End(ends) => Wanted::of_run(ids, *ends, &branch, began_at),
+        CameFor::Block(block) => Wanted::of_block(ids, block, &branch, began_at),
+    };
     let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
     let saving = async {
         let prepared = Prepared::of(core, opened, &branch).await?;
+        let task_id = prepared.task_id().clone();
         let content = Content::Of(after.clone());
-        prepared.save(core, wanted, content, &cancel).await
+        let saved = prepared.save(core, wanted, content, &cancel).await?;
+        let waits = match came_for {
+            CameFor::Block(block) => {
+                waiting::waits(core, ids, &task_id, block, saved.as_ref()).await?
+            }
+            CameFor::End(_) => None,
+        };
+        Ok(Again { saved, waits })
     };
-    let not_made = |e| {
-        Some(recorded::not_made(
-            &branch,
-            after,
-            FailureKind::LocalGit,
-            &e,
-        ))
-    };
-    Box::pin(saving).await.unwrap_or_else(not_made)
+    let kind = FailureKind::LocalGit;
+    Box::pin(saving).await.unwrap_or_else(|e| Again {
+        saved: Some(recorded::not_made(&branch, after, kind, &e)),
+        waits: None,
+    })
 }
 
 /// The commit that the work of a run began at, as far as that is on record.
@@ -212,11 +283,11 @@ async fn came_for(core: &Core, run: &RunRow) -> Result<CameFor, Error> {
     })
 }
 
-/// What happens to the run.
-fn event(run: &RunRow, came_for: &CameFor, found: &OnRecord) -> RunEvent {
+/// What happens to the run. `is_proven`: the remote has what it had when it was blocked.
+fn event(run: &RunRow, came_for: &CameFor, found: &OnRecord, is_proven: bool) -> RunEvent {
     match (came_for, run.status) {
         (CameFor::End(ends), _) => RunEvent::Persisted(*ends),
-        // Nobody knows what of it has arrived.
+        (CameFor::Block(_), _) if is_proven => RunEvent::Proven,
         (CameFor::Block(_), RunStatus::Checkpointing) => RunEvent::Unproven,
         // Its checkpoint has not begun.
         (CameFor::Block(_), _) => found.event(run),
@@ -310,7 +381,7 @@ mod tests {
     use crate::events::query::EventQuery;
     use crate::id::RunId;
     use crate::options::{RunOptions, RunQuery, UndoTarget};
-    use crate::records::came_for::Block;
+    use crate::records::block::Block;
     use crate::records::output::AdapterOutput;
     use crate::records::run_row::RunEnding;
     use crate::session::manager::SessionManager;

@@ -10,6 +10,7 @@ use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
 use crate::records::run_record::RunExport;
 use crate::records::run_row::RunRow;
+use crate::saving::waiting;
 use crate::workspace::compare;
 use crate::workspace::opened::Opened;
 
@@ -20,9 +21,10 @@ pub(crate) fn stored(
     opened: Option<&Opened>,
 ) -> Result<RunOutcome, Error> {
     let run_id = row.id.clone();
-    let (phases, questions) = parts.reader.read_blocking(|store| {
+    let (phases, questions, follow_up) = parts.reader.read_blocking(|store| {
         let phases = RunExport::phases_of(store, &run_id)?;
-        Ok((phases, store.questions(&run_id)?))
+        let follow_up = waiting::waits_with(store, &row)?;
+        Ok((phases, store.questions(&run_id)?, follow_up))
     })?;
     let seen = row.seen();
     // Those that were forgotten since are not there.
@@ -78,6 +80,7 @@ pub(crate) fn stored(
         },
         phases,
         questions: questions.into_iter().map(QuestionRecord::from).collect(),
+        follow_up: follow_up.map(Into::into),
         is_stored: true,
     })
 }

@@ -15,4 +15,5 @@ mod sending;
 mod switching;
 pub(crate) mod target;
 mod told;
+pub(crate) mod waiting;
 pub(crate) mod work;

@@ -10,9 +10,12 @@ use crate::records::notice::{NoticeRecord, NoticeRow};
 use crate::records::saved_work::{
     CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord,
 };
-use crate::records::work_task::WorkTaskRow;
+use crate::records::work_task::{WorkTaskRow, WorkTaskStatus};
 use crate::saving::target::{OF_WORKSPACE, Target};
+use crate::saving::waiting;
 use crate::saving::work::{Fate, Made};
+use crate::state::StateStore;
+use crate::state::error::StateError;
 
 /// What became of a task's work.
 pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fate) -> SavedWork {
@@ -106,21 +109,37 @@ pub(crate) fn not_made(
     }
 }
 
-/// What a host is told of a task. `checkpoints`: all of it.
-pub(crate) fn task(row: WorkTaskRow, checkpoints: &[CheckpointRow]) -> WorkTaskRecord {
+/// What a host is told of a task with this row. `checkpoints`: all of it.
+pub(crate) fn task(
+    store: &dyn StateStore,
+    row: WorkTaskRow,
+    checkpoints: &[CheckpointRow],
+) -> Result<WorkTaskRecord, StateError> {
+    let waits = row.status == WorkTaskStatus::AwaitingFollowup;
+    let (run, follow_up) = match waits {
+        true => (
+            waiting::waiting_run(store, &row.id)?.map(|run| run.id),
+            store.follow_up(&row.id)?.map(Into::into),
+        ),
+        false => (row.active_run, None),
+    };
     let remote = Some(row.remote).filter(|remote| !remote.starts_with(OF_WORKSPACE));
-    WorkTaskRecord {
+    Ok(WorkTaskRecord {
         task: row.task,
         namespace: row.namespace,
         branch: row.branch,
         remote,
+        status: row.status.as_str().to_owned(),
+        run_id: run,
+        follow_up,
+        input_cursor: row.input_cursor,
         failures_in_a_row: row.failures_in_a_row,
         flagged: row.is_flagged,
         error: row.error,
         last_checkpoint: checkpoints.last().map(checkpoint),
         created_at: row.created_at,
         updated_at: row.updated_at,
-    }
+    })
 }
 
 /// What a host is told of a checkpoint.

@@ -14,6 +14,7 @@ use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::branches::failures::{self, Attempt};
 use crate::error::Error;
+use crate::id::WorkTaskId;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::{
     CheckpointEvent, CheckpointKind, CheckpointRow, CheckpointStatus,
@@ -76,6 +77,10 @@ impl Prepared {
     /// Where the work goes; `None`: there is no remote.
     pub(crate) fn address(&self) -> Option<ParsedAddress> {
         self.target.address.clone()
+    }
+
+    pub(crate) fn task_id(&self) -> &WorkTaskId {
+        &self.task.id
     }
 
     /// What the event says that tells of the begin.
@@ -180,12 +185,13 @@ impl Prepared {
         // What is captured is kept, however long the remote took to answer.
         let made = turn::work(core, &workspace, "a checkpoint", lock_timeout, making).await?;
         let (shared, op) = (parts.clone(), cancel.operation());
+        let max_bytes = branch.max_push_bytes;
         let sending = move || {
             let fate = match (&made.row, asking, seen) {
                 (None, _, _) | (_, _, Ok(None)) | (_, None, _) => Fate::Kept,
                 (_, _, Err(not_sent)) | (_, Some(Err(not_sent)), _) => Fate::NotSent(not_sent),
                 (Some(row), Some(Ok(asking)), Ok(Some(seen))) => {
-                    let gate = gate(&shared, &target)?;
+                    let gate = gate(&shared, &target, max_bytes)?;
                     asking.send(&op, (&target, &task), row, &seen, &gate, &wanted)
                 }
             };
@@ -338,7 +344,7 @@ impl Asking {
 }
 
 /// What must not leave this workspace. Blocks.
-fn gate(parts: &Parts, target: &Target) -> Result<Gate, Error> {
+fn gate(parts: &Parts, target: &Target, max_bytes: Option<u64>) -> Result<Gate, Error> {
     let repository = target.opened.workspace.id();
     let allowed = parts
         .reader
@@ -349,6 +355,7 @@ fn gate(parts: &Parts, target: &Target) -> Result<Gate, Error> {
     Ok(Gate {
         rules: parts.writer.secrets().clone(),
         allowed: allowed.collect::<BTreeSet<_>>(),
+        max_bytes,
     })
 }
 
@@ -446,6 +453,8 @@ fn notice(telling: &Telling<'_>, made: &Made, row: &CheckpointRow, fate: &Fate) 
     };
     match fate {
         Fate::Kept | Fate::Sent(_) => None,
+        // Whoever is asked goes on from there.
+        Fate::Beside(..) if telling.wanted.kind == CheckpointKind::Blocked => None,
         Fate::NotSent(why) | Fate::Beside(why, _) => {
             telling.notice(why, (&kept, Some(&row.commit)))
         }

@@ -32,6 +32,8 @@ pub(crate) struct Sender<'a> {
 pub(crate) struct Gate {
     pub(crate) rules: SecretRules,
     pub(crate) allowed: BTreeSet<AllowedSecret>,
+    /// So many bytes of files may be sent at once.
+    pub(crate) max_bytes: Option<u64>,
 }
 
 /// Where a commit is proven to be.
@@ -206,9 +208,18 @@ impl Sender<'_> {
         let workspace = &self.target.opened.workspace;
         let checkpoints = self.target.checkpoints();
         let revealed = checkpoints.revealed_secrets(self.op, workspace, &search);
-        let findings = revealed.map_err(|e| NotSent::local(&e))?.findings;
+        let revealed = revealed.map_err(|e| NotSent::local(&e))?;
+        let (findings, bytes) = (revealed.findings, revealed.bytes);
         let Some(first) = findings.first() else {
-            return Ok(());
+            return match gate.max_bytes.filter(|most| bytes > *most) {
+                None => Ok(()),
+                Some(most) => {
+                    let why = format!(
+                        "what would be sent adds {bytes} bytes of files, and {most} is the limit"
+                    );
+                    Err(NotSent::new(FailureKind::TooLarge, why))
+                }
+            };
         };
         let place = match first.path.is_root() {
             true => "its message".to_owned(),

@@ -5,7 +5,9 @@ use stillframe_secrets::SecretRules;
 
 use crate::id::{RunId, SessionId};
 use crate::options::work_branch::WorkBranchOptions;
+use crate::records::block::Block;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow};
+use crate::records::follow_up::DEFAULT_WAITING_REASON;
 use crate::records::run::EndsAs;
 use crate::saving::sending::{NotSent, Sent};
 use crate::state::change::Change;
@@ -77,6 +79,21 @@ impl Wanted {
             began_at,
             stopped: None,
             fence: None,
+        }
+    }
+
+    /// Of a run that cannot go on without a person.
+    pub(crate) fn of_block(
+        ids: (&SessionId, &RunId),
+        block: &Block,
+        branch: &WorkBranchOptions,
+        began_at: Option<String>,
+    ) -> Self {
+        let reason = block.told().unwrap_or(DEFAULT_WAITING_REASON);
+        Self {
+            kind: CheckpointKind::Blocked,
+            stopped: Some(format!("run {} is blocked: {reason}", ids.1)),
+            ..Self::of_progress(ids, branch, began_at)
         }
     }
 

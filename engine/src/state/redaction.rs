@@ -17,13 +17,15 @@ use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent, Reported};
 
 /// The keys of an event of the engine's under which it repeats what others said.
-const REPEATED: [&str; 8] = [
+const REPEATED: [&str; 10] = [
     "answer",
+    "context",
     "in_place",
     "message",
     "question",
     "reason",
     "rollback",
+    "text",
     "tool_name",
     "warning",
 ];

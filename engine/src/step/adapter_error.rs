@@ -4,6 +4,8 @@ use stillframe_backends::ErrorKind;
 
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::records::block::Block;
+use crate::records::follow_up::DEFAULT_WAITING_REASON;
 use crate::records::output::AdapterOutput;
 
 /// Why the work of a run failed.
@@ -20,7 +22,12 @@ pub struct AdapterError {
     /// Whether it is the engine that could not do its part, so that the work may go on another
     /// time.
     pub(crate) is_of_engine: bool,
+    /// Of work that is [blocked](Ending::Blocked): what is needed to go on.
+    pub(crate) block: Option<Box<Block>>,
 }
+
+/// The kind of the failure of work that is [blocked](Ending::Blocked).
+pub(crate) const BLOCKED: &str = "Blocked";
 
 /// How work that did not end well ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +39,8 @@ pub enum Ending {
     TimedOut,
     /// It stopped because it was asked to.
     Cancelled,
+    /// It cannot go on without a person: see [`RunContext::blocked`](crate::RunContext::blocked).
+    Blocked,
 }
 
 impl AdapterError {
@@ -57,6 +66,18 @@ impl AdapterError {
             failure,
             output: None,
             is_of_engine: false,
+            block: None,
+        }
+    }
+
+    /// The work cannot go on without a person.
+    pub(crate) fn blocked(block: Block) -> Self {
+        let block = block.kept();
+        let reason = block.told().unwrap_or(DEFAULT_WAITING_REASON);
+        let failure = Failure::new(BLOCKED, reason);
+        Self {
+            block: Some(Box::new(block)),
+            ..Self::new(Ending::Blocked, failure)
         }
     }
 

@@ -15,7 +15,10 @@ use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventType};
 use crate::id::{RunId, SessionId, StepId};
 use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
+use crate::records::block::Block;
+use crate::records::follow_up::FollowUpInput;
 use crate::records::question::{Answer, Question, QuestionPlace};
+use crate::step::adapter_error::AdapterError;
 use crate::step::checkpointed::Checkpointed;
 use crate::step::emit;
 use crate::step::message_stream::MessageStream;
@@ -38,6 +41,9 @@ pub struct RunContext {
     pub workspace: Option<PathBuf>,
     /// The snapshot that was taken before the work; `None`: the run has no workspace.
     pub snapshot_before: Option<Arc<Snapshot>>,
+    /// The input that the run goes on with, which was [blocked](RunContext::blocked); `None`: it was
+    /// not. It stays when the run is resumed after that.
+    pub follow_up: Option<Arc<FollowUpInput>>,
     /// Cancelled when the work should stop.
     pub cancellation: CancellationToken,
     pub(crate) blocking: Blocking,
@@ -145,6 +151,33 @@ impl RunContext {
     /// changed: the answer says where the work is at this moment.
     pub async fn checkpoint_now(&self) -> Result<Checkpointed, Error> {
         self.checkpointed(true).await
+    }
+
+    /// Says that the work cannot go on without a person: what it is to return. `block` is the reason,
+    /// or a [`Block`] that says more.
+    ///
+    /// What is in the workspace is then saved on the branch of the run's
+    /// [task](crate::RunOptions::work_branch). Once that is proven the run is
+    /// [`AwaitingFollowup`](crate::RunStatus::AwaitingFollowup), and
+    /// [`Engine::claim_follow_up`](crate::Engine::claim_follow_up) goes on with it. If it is not
+    /// proven, or the run is of no task, the run has failed; its work stays in the workspace and in
+    /// the store, and nothing is rolled back.
+    ///
+    /// ```no_run
+    /// # use stillframe::{AdapterError, AdapterOutput, RunContext};
+    /// # struct Agent;
+    /// impl stillframe::Adapter for Agent {
+    ///     async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+    ///         let Some(answer) = &context.follow_up else {
+    ///             return Err(context.blocked("which port does staging have?"));
+    ///         };
+    ///         println!("it goes on with {}", answer.text);
+    ///         Ok(AdapterOutput::empty())
+    ///     }
+    /// }
+    /// ```
+    pub fn blocked(&self, block: impl Into<Block>) -> AdapterError {
+        AdapterError::blocked(block.into())
     }
 
     async fn checkpointed(&self, now: bool) -> Result<Checkpointed, Error> {

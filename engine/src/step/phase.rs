@@ -583,6 +583,8 @@ fn after_failure(
         _ if error.is_of_engine => (StepEvent::Interrupted, options.retry.delay(failed)),
         // Its work has given itself up: another attempt would do the same.
         Ending::Cancelled => (StepEvent::Cancelled, None),
+        // It goes on once there is new input.
+        Ending::Blocked => (StepEvent::Interrupted, None),
         _ => (StepEvent::Failed, options.retry.delay(failed)),
     }
 }

@@ -76,7 +76,8 @@ impl RunTask {
             return;
         };
         // One that is done may fail for what it changed.
-        let may_fail = status == RunStatus::Completed && limits.are_of_changes();
+        let is_done = matches!(status, RunStatus::Completed | RunStatus::Blocked);
+        let may_fail = is_done && limits.are_of_changes();
         if !(may_fail || may_roll_back(status)) || !place.opened.options.rollback_on_failure {
             return;
         }
@@ -298,5 +299,5 @@ fn failure_of(error: &Error) -> Failure {
 
 /// Whether a run with this status is followed by a rollback where one was asked for.
 fn may_roll_back(status: RunStatus) -> bool {
-    status != RunStatus::Completed && !status.is_at_rest()
+    !matches!(status, RunStatus::Completed | RunStatus::Blocked) && !status.is_at_rest()
 }

@@ -6,12 +6,14 @@ use stillframe_remote::failure_kind::FailureKind;
 use tokio_util::sync::CancellationToken;
 
 use super::RunTask;
+use super::blocked::Way;
 use super::result::unwanted;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::RunEnded;
 use crate::failure::Failure;
 use crate::id::RunId;
+use crate::records::follow_up::FollowUpRecord;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
@@ -21,10 +23,12 @@ use crate::records::run_document::{KeptOutput, document};
 use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
-use crate::run::settle;
+use crate::run::{cancel, settle};
 use crate::saving::recorded;
 use crate::saving::save::Prepared;
+use crate::saving::waiting;
 use crate::saving::work::{Content, Wanted};
+use crate::state::StateStore;
 use crate::step::step_log::StepLog;
 use crate::workspace::cancellation::Cancellation;
 
@@ -40,14 +44,14 @@ impl RunTask {
         mut rollback: Option<RestoreDocument>,
         steps: &StepLog,
     ) -> Result<RunOutcome, Error> {
-        let is_saved = self.saved(&result, &mut closing, rollback.as_ref(), steps);
-        let is_saved = match is_saved.await {
-            Ok(is_saved) => is_saved,
+        let way = self.way(&mut result, &mut closing, rollback.as_ref(), steps);
+        let way = match Box::pin(way).await {
+            Ok(way) => way,
             Err(e) => return Err(e.touched_if(true).in_run(self.run_id.clone())),
         };
         let mut tries = 1;
         let logged = loop {
-            let logged = self.log_end(&result, &closing, rollback.as_ref(), (steps, is_saved));
+            let logged = self.log_end(&result, &closing, rollback.as_ref(), (steps, &way));
             match logged.await {
                 // A question was answered in that moment, or somebody asked the run to stop.
                 Err(e) if e.kind() == ErrorKind::Conflict && tries < MAX_ENDINGS => {
@@ -62,11 +66,23 @@ impl RunTask {
                 logged => break logged,
             }
         };
+        let logged = match (logged, &way) {
+            (Ok(()), Way::Waits(_)) if self.is_unwanted().await => {
+                // It is on its branch, and nobody wants it to go on.
+                result = unwanted();
+                cancel::cancel(&self.core, &self.run_id).await
+            }
+            (logged, _) => logged,
+        };
         let phases = match steps.is_used() {
             true => steps.records().await.unwrap_or_default(),
             false => Vec::new(),
         };
         let questions = self.questions().await;
+        let follow_up = match result.status {
+            RunStatus::AwaitingFollowup => self.waits_with().await,
+            _ => None,
+        };
         let outcome = RunOutcome {
             session_id: self.session_id.clone(),
             run_id: self.run_id.clone(),
@@ -83,6 +99,7 @@ impl RunTask {
             },
             phases,
             questions,
+            follow_up,
             is_stored: false,
         };
         match logged {
@@ -91,23 +108,47 @@ impl RunTask {
         }
     }
 
+    /// Saves what the run left on the branch of its task, and says how it ends from there.
+    async fn way(
+        &self,
+        result: &mut RunResult,
+        closing: &mut Closing,
+        rollback: Option<&RestoreDocument>,
+        steps: &StepLog,
+    ) -> Result<Way, Error> {
+        if result.status == RunStatus::Blocked {
+            match self.checkpointed(result, closing, steps).await? {
+                Way::Ends => {}
+                way => return Ok(way),
+            }
+        }
+        Ok(match self.saved(result, closing, rollback, steps).await? {
+            true => Way::Persisted,
+            false => Way::Ends,
+        })
+    }
+
     /// Writes down how the run ended.
     async fn log_end(
         &self,
         result: &RunResult,
         closing: &Closing,
         rollback: Option<&RestoreDocument>,
-        (steps, is_saved): (&StepLog, bool),
+        (steps, way): (&StepLog, &Way),
     ) -> Result<(), Error> {
-        let ends = EndsAs::parse(result.status.as_str()).filter(|_| is_saved);
-        let event = match result.status {
-            _ if ends.is_some() => ends.map(RunEvent::Persisted).expect("it was looked at"),
-            RunStatus::Completed => RunEvent::Done,
-            RunStatus::Timeout => RunEvent::TimedOut,
-            RunStatus::Cancelled => RunEvent::Cancelled,
-            RunStatus::Interrupted => RunEvent::Interrupted,
-            RunStatus::WaitingForInput => RunEvent::Parked,
-            _ => RunEvent::Failed,
+        let ends = EndsAs::parse(result.status.as_str());
+        let event = match (result.status, way, ends) {
+            (_, Way::Persisted, Some(ends)) => RunEvent::Persisted(ends),
+            (_, Way::Waits(_), _) => RunEvent::Proven,
+            (_, Way::Unproven, _) => RunEvent::Unproven,
+            (status, ..) => match status {
+                RunStatus::Completed => RunEvent::Done,
+                RunStatus::Timeout => RunEvent::TimedOut,
+                RunStatus::Cancelled => RunEvent::Cancelled,
+                RunStatus::Interrupted => RunEvent::Interrupted,
+                RunStatus::WaitingForInput => RunEvent::Parked,
+                _ => RunEvent::Failed,
+            },
         };
         if matches!(result.status, RunStatus::Completed | RunStatus::Failed) {
             // Those that could not be undone before.
@@ -147,15 +188,39 @@ impl RunTask {
             worked_ms: worked.map(milliseconds),
             ..said
         };
-        self.write_end(End {
+        let end = End {
             exit_code: result.exit_code,
             error: result.error.clone(),
             output: returned(result),
             workspace: closing::summary(closing, rollback),
             left: Some(left),
             ..End::new(event, said)
+        };
+        let Way::Waits(blocked) = way else {
+            return self.write_end(end).await;
+        };
+        let waits = self.waits(blocked, closing).await?;
+        let waits = waits.ok_or_else(|| {
+            let message = "what was proven of a blocked run is not on record any more";
+            Error::new(ErrorKind::Corrupt, message)
+        })?;
+        self.write_end(End {
+            said: waits.said,
+            changes: waits.changes,
+            ..end
         })
         .await
+    }
+
+    /// What the run waits with.
+    async fn waits_with(&self) -> Option<FollowUpRecord> {
+        let run_id = self.run_id.clone();
+        let read = move |store: &dyn StateStore| match store.run(&run_id)? {
+            Some(run) => waiting::waits_with(store, &run),
+            None => Ok(None),
+        };
+        let row = self.core.parts.reader.read(read).await.ok()??;
+        Some(row.into())
     }
 
     /// Saves what the run left on the branch of its task, once it is on record how the work ended,
@@ -220,7 +285,7 @@ impl RunTask {
     }
 
     /// Ends the run or parks it, unless it is another engine's by then.
-    async fn write_end(&self, end: End) -> Result<(), Error> {
+    pub(super) async fn write_end(&self, end: End) -> Result<(), Error> {
         let end = End {
             right: Some(self.hold.fence()),
             ..end
@@ -331,13 +396,14 @@ impl RunTask {
             },
             phases: Vec::new(),
             questions: Vec::new(),
+            follow_up: None,
             is_stored: false,
         })
     }
 }
 
 /// What the row of a run says of what its adapter returned.
-fn returned(result: &RunResult) -> Value {
+pub(super) fn returned(result: &RunResult) -> Value {
     let output = result.output.as_ref();
     output.map_or(Value::Null, |output| document(&KeptOutput::of(output)))
 }

@@ -290,7 +290,7 @@ pub(crate) async fn begin(
     permit: OwnedSemaphorePermit,
 ) -> Begun {
     let run_id = row.run_id.clone();
-    let done = match claimable(core, row, adapters, permit).await {
+    let done = match Box::pin(claimable(core, row, adapters, permit)).await {
         Ok(Some(task)) => task.start().await.map(drop),
         Ok(None) => Ok(()),
         Err(e) => Err(e),
@@ -398,6 +398,9 @@ async fn claimable(
         }),
         tended: None,
         on_branch: None,
+        task: None,
+        block: None,
+        follow_up: None,
         is_refused: false,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),

@@ -63,9 +63,10 @@ pub(super) fn result(
         Ending::Failed => RunStatus::Failed,
         Ending::TimedOut => RunStatus::Timeout,
         Ending::Cancelled => RunStatus::Cancelled,
+        Ending::Blocked => RunStatus::Blocked,
     };
     let failure = failure.unwrap_or_else(|| match ending {
-        Ending::Failed => Failure::of_work("the adapter vanished"),
+        Ending::Failed | Ending::Blocked => Failure::of_work("the adapter vanished"),
         Ending::TimedOut => Failure::new("Timeout", "its time was up, and it was ended"),
         Ending::Cancelled => Failure::new("Cancelled", "it was cancelled, and has ended"),
     });
@@ -110,6 +111,10 @@ pub(super) fn judged(result: RunResult, violations: &[PolicyViolation]) -> RunRe
         ),
         (status, Some(error)) => {
             let message = format!("{}; and {told}", error.message);
+            let status = match status {
+                RunStatus::Blocked => RunStatus::Failed,
+                status => status,
+            };
             (status, Failure { message, ..error })
         }
     };

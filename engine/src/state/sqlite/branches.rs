@@ -75,6 +75,14 @@ impl BranchState for SqliteStore {
         )
     }
 
+    fn work_task_of_run(&self, run_id: &RunId) -> Result<Option<WorkTaskRow>, StateError> {
+        self.one(
+            &format!("{SELECT_WORK_TASK} WHERE active_run = ?1"),
+            params![run_id.as_str()],
+            read_work_task,
+        )
+    }
+
     fn work_tasks(&self) -> Result<Vec<WorkTaskRow>, StateError> {
         self.all(
             &format!("{SELECT_WORK_TASK} ORDER BY position"),

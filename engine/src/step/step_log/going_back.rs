@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::records::restore_document::RestorePurpose;
 use crate::records::step::{self, StepRow};
 use crate::state::snapshot_name;
+use crate::step::adapter_error::BLOCKED;
 use crate::step::options::{Rerun, StepOptions};
 use crate::workspace::restore::{self, WayBack};
 use crate::workspace::{capture, turn};
@@ -35,6 +36,15 @@ const HEAD_MOVED: &str = "HEAD or its branch was moved since the step was cut of
 
 /// What there is to do about a step that is not gone back from.
 const IN_PLACE: &str = "\"in_place\" instead of \"from_before\" goes on with what is there";
+
+/// Why a step goes on with what is there that could not go on without a person.
+const GOES_ON: &str = "it was blocked, and goes on with what it had";
+
+/// Whether the work of a step ended because it could not go on without a person.
+fn was_blocked(row: &StepRow) -> bool {
+    let kind = row.error.as_ref().and_then(|error| error.kind.as_deref());
+    kind == Some(BLOCKED)
+}
 
 /// Whether HEAD named the same branch, and that the same commit.
 fn same_head(one: &Snapshot, other: &Snapshot) -> bool {
@@ -81,6 +91,7 @@ impl StepLog {
                 Ok(Ready::Choose(Box::new(row), Choices { from_before }))
             }
             (Some(Rerun::InPlace), _) => Ok(Ready::Begin(Box::new(row))),
+            (None, _) if was_blocked(&row) => Ok(Ready::InPlace(Box::new(row), GOES_ON.to_owned())),
             (None, Some(why)) => Ok(Ready::InPlace(Box::new(row), why.to_owned())),
             (Some(Rerun::FromBefore), Some(why)) => Err(Error::new(
                 ErrorKind::Conflict,

@@ -1,0 +1,135 @@
+//! Tasks that are blocked, and go on with new input.
+
+use stillframe_backends::ErrorKind;
+
+use super::Engine;
+use super::tasks::{find, of_task, stored};
+use crate::branches::claim;
+use crate::error::Error;
+use crate::events::event::EventType;
+use crate::id::RunId;
+use crate::options::RunOptions;
+use crate::options::work_branch::WorkBranchOptions;
+use crate::records::block::Block;
+use crate::records::follow_up::FollowUpInput;
+use crate::records::outcome::RunOutcome;
+use crate::records::run::RunStatus;
+use crate::records::run_row::RunRow;
+use crate::saving::waiting;
+use crate::state::change::{Change, NewEvent};
+use crate::step::adapter::Adapter;
+
+impl Engine {
+    /// Says of a run that another engine has that its work cannot go on without a person, as
+    /// [`RunContext::blocked`](crate::RunContext::blocked) does in the engine that has it: once what
+    /// it has started has ended by itself, the run is blocked. It is for that, such as its command.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was done. `NotFound`: there is no such run. `InvalidOptions`: it is of no task.
+    /// `Conflict`: it is not at work. `LimitExceeded`: the block says too much.
+    pub async fn report_block(&self, run: &RunId, block: impl Into<Block>) -> Result<(), Error> {
+        let block = block.into();
+        block.check().map_err(|e| Error::new(e.kind(), e))?;
+        let row = self.run_that(run, RunStatus::is_at_work).await?;
+        of_task(row.clone())?;
+        let at = self.core.parts.now();
+        let told = EventType::BLOCK_REPORTED;
+        let event = NewEvent::new(told, &row.session_id, Some(run), at, &block);
+        let changes = vec![Change::Append(event)];
+        self.core.parts.writer.commit(changes).await.map(drop)
+    }
+
+    /// Goes on with a task that waits for input, by what its host calls it: see
+    /// [`Engine::find_task`]. Its run goes on in its workspace, which is brought to the branch that
+    /// the task has waited with, and `adapter` gets the input as
+    /// [`RunContext::follow_up`](crate::RunContext::follow_up). What `options` leave out is as the
+    /// run was started; who asks the remote is not kept, and comes from them or the engine.
+    ///
+    /// Of two that claim a task one gets it. The input is consumed, and no later call takes one with
+    /// the same or a lower number.
+    ///
+    /// ```no_run
+    /// # use stillframe::tasks::FollowUpInput;
+    /// # use stillframe::{Engine, Error, ErrorKind, RunOptions};
+    /// # struct Comment { id: u64, text: String, is_of_team: bool, is_of_bot: bool }
+    /// # async fn on_comment(engine: Engine, comment: Comment, agent: impl stillframe::Adapter) -> Result<(), Error> {
+    /// let input = FollowUpInput::new(comment.id, comment.text)
+    ///     .is_of_allowed_author(comment.is_of_team)
+    ///     .is_of_bot(comment.is_of_bot);
+    /// match engine.claim_follow_up("42", input, RunOptions::new(""), agent).await {
+    ///     Ok(outcome) => println!("{}", outcome.run.status),
+    ///     // It is of a bot or a stranger, was consumed before, or somebody else was faster.
+    ///     Err(e) if e.kind() == ErrorKind::Conflict => {}
+    ///     Err(e) => return Err(e),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Nothing was claimed. `NotFound`: there is no such task. `Conflict`: the task does not wait, or
+    /// not for this input; or its workspace cannot be brought to the branch, as
+    /// [`SessionManager::resume_task`](crate::SessionManager::resume_task) says, which has more of
+    /// them. `InvalidOptions`: the number is none, or the options are of another task or workspace.
+    /// `LimitExceeded`: the text is too long.
+    pub async fn claim_follow_up(
+        &self,
+        task: &str,
+        input: FollowUpInput,
+        options: RunOptions,
+        adapter: impl Adapter,
+    ) -> Result<RunOutcome, Error> {
+        input.check().map_err(|e| Error::new(e.kind(), e))?;
+        let (name, asked) = (stored(task), input.clone());
+        let reader = &self.core.parts.reader;
+        let run = reader
+            .read_with(move |store| {
+                let row = find(store, &name)?;
+                let follow_up = store.follow_up(&row.id)?;
+                claim::claim(&row, follow_up.as_ref(), &asked)
+                    .map_err(|e| Error::new(e.kind(), e))?;
+                let run = waiting::waiting_run(store, &row.id)?;
+                run.ok_or_else(|| {
+                    let message =
+                        format!("the run of task {name} that waits is not there; nothing was done");
+                    Error::new(ErrorKind::Corrupt, message)
+                })
+            })
+            .await?;
+        let options = going_on(options, run, input)?;
+        self.run_once(options, adapter).await
+    }
+}
+
+/// The options of a run that goes on with `input`.
+fn going_on(
+    mut options: RunOptions,
+    run: RunRow,
+    input: FollowUpInput,
+) -> Result<RunOptions, Error> {
+    let (id, said) = (run.id.clone(), run.input.clone());
+    let (workspace, kept) = of_task(run)?;
+    let branch = match options.work_branch {
+        Some(given) if !is_of(&given, &kept) => {
+            return Err(Error::invalid_options(format!(
+                "run {id} is of task {}, and the options are of task {}; nothing was done",
+                kept.task, given.task
+            )));
+        }
+        given => given.unwrap_or(kept),
+    };
+    options.input = said;
+    options.run_id = Some(id);
+    options.workspace.get_or_insert(workspace);
+    options.work_branch = Some(branch);
+    options.follow_up = Some(input);
+    Ok(options)
+}
+
+/// Whether both are of one task.
+fn is_of(one: &WorkBranchOptions, other: &WorkBranchOptions) -> bool {
+    let name = |options: &WorkBranchOptions| options.branch_name().ok();
+    name(one).is_some() && name(one) == name(other)
+}

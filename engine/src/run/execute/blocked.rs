@@ -1,0 +1,186 @@
+//! A run whose work cannot go on without a person.
+
+use serde::Deserialize as _;
+use stillframe_backends::{ErrorKind, Interrupt};
+use stillframe_remote::failure_kind::FailureKind;
+use tokio_util::sync::CancellationToken;
+
+use super::RunTask;
+use super::ending::returned;
+use crate::error::Error;
+use crate::events::data::RunEnded;
+use crate::events::event::EventType;
+use crate::events::query::EventQuery;
+use crate::failure::Failure;
+use crate::id::WorkTaskId;
+use crate::records::block::Block;
+use crate::records::checkpoint::CheckpointKind;
+use crate::records::follow_up::DEFAULT_WAITING_REASON;
+use crate::records::outcome::RunResult;
+use crate::records::run::{RunEvent, RunStatus};
+use crate::records::step::milliseconds;
+use crate::run::closing::{self, Closing};
+use crate::run::end::End;
+use crate::saving::recorded;
+use crate::saving::save::Prepared;
+use crate::saving::waiting::{self, Waits};
+use crate::saving::work::{Content, Wanted};
+use crate::step::adapter_error::BLOCKED;
+use crate::step::step_log::StepLog;
+use crate::workspace::cancellation::Cancellation;
+
+/// What a blocked run is to wait with.
+pub(super) struct Blocked {
+    task_id: WorkTaskId,
+    block: Block,
+}
+
+/// How far the work of a run is saved when its end is written down.
+pub(super) enum Way {
+    /// It is not: the run is of no task, or rests.
+    Ends,
+    /// As far as it can be.
+    Persisted,
+    /// It is proven to be on its branch, and the run waits.
+    Waits(Blocked),
+    /// It is not proven, and the run can wait for nothing.
+    Unproven,
+}
+
+impl RunTask {
+    /// Makes a run blocked that ended by itself, and whose command has said that it is.
+    pub(super) async fn heed_report(&mut self, result: &mut RunResult) {
+        let has_ended = matches!(result.status, RunStatus::Completed | RunStatus::Failed);
+        if self.options.work_branch.is_none() || !has_ended || self.is_refused {
+            return;
+        }
+        let query = EventQuery {
+            event_types: vec![EventType::RUN_STARTED, EventType::BLOCK_REPORTED],
+            ..EventQuery::session(self.session_id.clone()).run(self.run_id.clone())
+        };
+        let reader = &self.core.parts.reader;
+        let told = match reader.read(move |store| store.events(&query)).await {
+            Ok(mut told) => told.pop(),
+            Err(e) => {
+                tracing::warn!(run = %self.run_id, error = %e.chain(), "whether it is blocked is not known");
+                None
+            }
+        };
+        // What an earlier attempt has said has been answered.
+        let told = told.filter(|event| event.event_type == EventType::BLOCK_REPORTED);
+        let Some(block) = told.and_then(|event| Block::deserialize(event.data).ok()) else {
+            return;
+        };
+        let reason = block.told().unwrap_or(DEFAULT_WAITING_REASON);
+        result.status = RunStatus::Blocked;
+        result.error = Some(Failure::new(BLOCKED, reason));
+        self.block = Some(Box::new(block));
+    }
+
+    /// Saves what a blocked run has on the branch of its task. The result says whether it waits or
+    /// has failed.
+    pub(super) async fn checkpointed(
+        &self,
+        result: &mut RunResult,
+        closing: &mut Closing,
+        steps: &StepLog,
+    ) -> Result<Way, Error> {
+        let said = result.error.as_ref().map(|error| error.message.as_str());
+        let block = self.block.as_deref().cloned();
+        let block = block.unwrap_or_else(|| Block::new(said.unwrap_or_default()).kept());
+        let (Some(branch), Some(place), Some(after)) = (
+            &self.options.work_branch,
+            &self.workspace,
+            closing.after.as_ref().map(|after| after.id.clone()),
+        ) else {
+            let why = match &self.options.work_branch {
+                None => "the run is of no task, so that nobody could go on with it",
+                Some(_) => "what it left could not be captured",
+            };
+            *result = given_up(result, why);
+            return Ok(Way::Ends);
+        };
+        let core = &self.core;
+        let prepared = match Prepared::of(core, place.opened.clone(), branch).await {
+            Ok(prepared) if prepared.address().is_some() => prepared,
+            refused => {
+                let why = match refused {
+                    Ok(_) => "there is no remote that has its work".to_owned(),
+                    Err(e) => e.chain(),
+                };
+                *result = given_up(result, &why);
+                return Ok(Way::Ends);
+            }
+        };
+        steps.withdraw_all().await?;
+        let failure = result.error.clone();
+        let said = RunEnded {
+            exit_code: Some(result.exit_code),
+            worked_ms: Some(milliseconds(steps.clock().worked())),
+            ..failure.as_ref().map(RunEnded::because).unwrap_or_default()
+        };
+        self.write_end(End {
+            exit_code: result.exit_code,
+            error: failure,
+            output: returned(result),
+            workspace: closing::summary(closing, None),
+            block: Some(Box::new(block.clone())),
+            ..End::new(RunEvent::Blocked, said)
+        })
+        .await?;
+        let files = closing.diff.as_ref().map(|diff| diff.files_changed);
+        let said = prepared.started(CheckpointKind::Blocked, files, false);
+        self.write_end(End::new(RunEvent::CheckpointBegun, said))
+            .await?;
+        let began_at = closing.before.as_ref();
+        let began_at = began_at.and_then(|before| before.metadata.head_ref.clone());
+        let ids = (&self.session_id, &self.run_id);
+        let wanted = Wanted::of_block(ids, &block, branch, began_at);
+        let blocked = Blocked {
+            task_id: prepared.task_id().clone(),
+            block,
+        };
+        let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
+        let content = Content::Of(after.clone());
+        let saved = Box::pin(prepared.save(core, wanted, content, &cancel)).await;
+        let kind = FailureKind::LocalGit;
+        let not_made = |e| Some(recorded::not_made(branch, &after, kind, &e));
+        closing.saved = saved.unwrap_or_else(not_made);
+        match self.waits(&blocked, closing).await? {
+            Some(_) => {
+                result.status = RunStatus::AwaitingFollowup;
+                result.error = None;
+                Ok(Way::Waits(blocked))
+            }
+            None => {
+                let why = closing.saved.as_ref().and_then(|saved| saved.error.clone());
+                let why = why.unwrap_or_else(|| "the remote has not shown it".to_owned());
+                *result = given_up(result, &why);
+                Ok(Way::Unproven)
+            }
+        }
+    }
+
+    /// What the run waits with, as it is to be written down.
+    pub(super) async fn waits(
+        &self,
+        blocked: &Blocked,
+        closing: &Closing,
+    ) -> Result<Option<Waits>, Error> {
+        let ids = (&self.session_id, &self.run_id);
+        let saved = closing.saved.as_ref();
+        waiting::waits(&self.core, ids, &blocked.task_id, &blocked.block, saved).await
+    }
+}
+
+/// The result of a blocked run that nobody could go on with.
+fn given_up(result: &RunResult, why: &str) -> RunResult {
+    let reason = result.error.as_ref().map(|error| error.message.as_str());
+    let reason = reason.unwrap_or(DEFAULT_WAITING_REASON);
+    let message = format!("it is blocked ({reason}), and cannot wait for an answer: {why}");
+    RunResult {
+        status: RunStatus::Failed,
+        error: Some(Failure::new(ErrorKind::Unavailable.as_str(), message)),
+        ..result.clone()
+    }
+}

@@ -1,0 +1,542 @@
+//! Runs that cannot go on without a person: they are saved, wait, and go on with new input. The oracle
+//! is git.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stillframe::tasks::{Block, FollowUpInput, WorkBranchOptions};
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunOptions,
+    RunStatus, WorkspaceOptions,
+};
+use stillframe_tests::{Output, TestWorkspace, git};
+
+use super::tasks::{KILLS, counted};
+
+const BRANCH: &str = "stillframe/task/42";
+
+/// Asks until there is an answer, and then writes it down.
+const ASKS: &str = r#"
+echo asked >> log
+if [ -z "$STILLFRAME_INPUT_ID" ]; then stillframe task block "which port?" > said; exit 3; fi
+echo "$STILLFRAME_INPUT_ID $STILLFRAME_INPUT $(cat "$STILLFRAME_INPUT_FILE")" >> answers
+"#;
+
+/// A repository with a remote, whose commands find Stillframe.
+fn scene() -> TestWorkspace {
+    let mut ws = TestWorkspace::repository();
+    git::text(
+        &ws.home(),
+        ws.base(),
+        ["init", "-q", "--bare", "remote.git"],
+    );
+    ws.git(["remote", "add", "origin", "../remote.git"]);
+    let own = stillframe_tests::binary::stillframe().parent().unwrap();
+    let paths = std::env::var("PATH").unwrap();
+    ws.set_env("PATH", format!("{}:{paths}", own.display()));
+    ws
+}
+
+fn remote(ws: &TestWorkspace) -> PathBuf {
+    ws.base().join("remote.git")
+}
+
+/// Where the remote has a branch, as git itself says.
+fn at(ws: &TestWorkspace, branch: &str) -> Option<String> {
+    let full = format!("refs/heads/{branch}");
+    let listed = git::text(&ws.home(), &remote(ws), ["ls-remote", ".", &full]);
+    listed.split_whitespace().next().map(str::to_owned)
+}
+
+fn run(ws: &TestWorkspace, script: &str) -> Output {
+    ws.try_json(["run", "--task", "42", "--", "sh", "-c", script])
+}
+
+fn blocked(ws: &TestWorkspace) -> Value {
+    run(ws, ASKS).exits(75).json()
+}
+
+fn follow_up(ws: &TestWorkspace, id: &str, text: &str) -> Output {
+    ws.try_json(["task", "follow-up", "42", "--input-id", id, "--text", text])
+}
+
+fn task(ws: &TestWorkspace) -> Value {
+    ws.json(["task", "show", "42"])
+}
+
+fn types(ws: &TestWorkspace, run: &Value) -> Vec<String> {
+    let shown = ws.show(run["run_id"].as_str().unwrap());
+    let types = shown["events"].as_array().unwrap().iter();
+    types
+        .map(|event| event["type"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn count(types: &[String], name: &str) -> usize {
+    types.iter().filter(|one| *one == name).count()
+}
+
+#[test]
+fn a_blocked_run_is_on_its_branch_and_goes_on_with_one_input_from_there() {
+    let ws = scene();
+    let waits = blocked(&ws);
+    assert_eq!(waits["status"], "awaiting_followup", "{waits}");
+    assert!(waits["error"].is_null(), "{waits}");
+    let made = waits["follow_up"]["last_checkpoint"].as_str().unwrap();
+    assert_eq!(at(&ws, BRANCH).as_deref(), Some(made));
+    assert_eq!(waits["follow_up"]["branch"], BRANCH);
+    assert_eq!(waits["follow_up"]["waiting_reason"], "which port?");
+    let said = git::text(&ws.home(), &remote(&ws), ["log", "-1", "--format=%B", made]);
+    let run = waits["run_id"].as_str().unwrap();
+    let subject = format!("[checkpoint] stillframe run {run}\n");
+    assert!(said.starts_with(&subject), "{said}");
+    assert!(said.contains("\nCheckpoint-Kind: blocked"), "{said}");
+    let told = types(&ws, &waits);
+    let order = [
+        "block_reported",
+        "run_blocked",
+        "persist_started",
+        "persist_pushed",
+        "checkpoint_ready",
+        "followup_waiting",
+    ];
+    let found: Vec<&String> = told
+        .iter()
+        .filter(|one| order.contains(&one.as_str()))
+        .collect();
+    assert_eq!(found, order);
+    let shown = task(&ws);
+    assert_eq!(shown["status"], "awaiting_followup");
+    assert_eq!(shown["run_id"], *run);
+    assert_eq!(shown["follow_up"], waits["follow_up"]);
+    assert_eq!(shown["checkpoints"][0]["kind"], "blocked");
+
+    let notices = ws.json(["notices", "--pending"]);
+    let [notice] = notices.as_array().unwrap().as_slice() else {
+        panic!("{notices}");
+    };
+    assert_eq!(
+        (&notice["kind"], &notice["commit"]),
+        (&json!("checkpoint_ready"), &json!(made))
+    );
+    let text = notice["text"].as_str().unwrap();
+    assert!(text.contains("- Blocked: which port?\n"), "{text}");
+    assert!(text.contains(&format!("- Branch: {BRANCH}\n")), "{text}");
+
+    // It is nobody's but that of new input.
+    let refused = ws
+        .try_json(["run", "--task", "42", "--", "true"])
+        .exits(125);
+    let refused = refused.error("Conflict");
+    assert!(
+        refused.contains("task follow-up 42") && refused.contains(run),
+        "{refused}"
+    );
+    assert_eq!(run_again(&ws, run)["status"], "awaiting_followup");
+    for (id, kind) in [
+        ("0", "InvalidOptions"),
+        ("18446744073709551615", "InvalidOptions"),
+    ] {
+        follow_up(&ws, id, "x").exits(1).error(kind);
+    }
+    let ours = format!("> <!-- stillframe-action:{} -->", "0a".repeat(32));
+    follow_up(&ws, "7", &ours).exits(1).error("Conflict");
+    assert_eq!(types(&ws, &waits), told, "no trace");
+
+    let done = follow_up(&ws, "7", "it is 8080").ok().json();
+    assert_eq!(
+        (&done["run_id"], &done["status"]),
+        (&waits["run_id"], &json!("completed"))
+    );
+    assert_eq!(ws.text("log"), "asked\nasked\n");
+    assert_eq!(ws.text("answers"), "7 it is 8080 it is 8080\n");
+    let tip = at(&ws, BRANCH).unwrap();
+    assert_eq!(done["workspace"]["saved"]["commit"], *tip);
+    let parent = git::text(&ws.home(), &remote(&ws), ["rev-parse", &format!("{tip}^")]);
+    assert_eq!(parent, made, "it goes on from the head that waited");
+    let told = types(&ws, &done);
+    for once in ["followup_detected", "followup_consumed", "followup_resumed"] {
+        assert_eq!(count(&told, once), 1, "{told:?}");
+    }
+    let shown = task(&ws);
+    assert_eq!(shown["status"], "completed");
+    assert_eq!(
+        (&shown["input_cursor"], &shown["follow_up"]),
+        (&json!(7), &Value::Null)
+    );
+    follow_up(&ws, "8", "x").exits(1).error("Conflict");
+    git::run(
+        &ws.home(),
+        &remote(&ws),
+        ["fsck", "--strict", "--no-dangling"],
+    );
+}
+
+/// Starts a run again by its id, which is answered from its record while it waits.
+fn run_again(ws: &TestWorkspace, id: &str) -> Value {
+    ws.try_json(["run", "--run-id", id, "--", "false"])
+        .exits(75)
+        .json()
+}
+
+#[test]
+fn a_second_block_has_the_new_commit_and_input_is_taken_once_and_in_order() {
+    let ws = scene();
+    let first = blocked(&ws)["follow_up"]["last_checkpoint"].clone();
+    let again = "echo more >> log; stillframe task block 'and which host?' >&2; exit 0";
+    let args = [
+        "task",
+        "follow-up",
+        "42",
+        "--input-id",
+        "7",
+        "--",
+        "sh",
+        "-c",
+        again,
+    ];
+    let second = ws.try_json(args).exits(75).json();
+    assert_eq!(second["follow_up"]["waiting_reason"], "and which host?");
+    let commit = second["follow_up"]["last_checkpoint"].as_str().unwrap();
+    assert_ne!(first, *commit);
+    assert_eq!(at(&ws, BRANCH).as_deref(), Some(commit));
+    for old in ["6", "7"] {
+        follow_up(&ws, old, "x").exits(1).error("Conflict");
+    }
+    assert_eq!(task(&ws)["follow_up"], second["follow_up"]);
+    // What was started with is on record.
+    follow_up(&ws, "8", "x").ok();
+    assert!(
+        ws.text("answers").starts_with("8 x"),
+        "{}",
+        ws.text("answers")
+    );
+}
+
+#[test]
+fn of_two_that_go_on_with_a_task_one_does() {
+    let ws = scene();
+    for round in 0..4_u64 {
+        blocked(&ws);
+        let id = (round + 1).to_string();
+        let claims = [(); 2].map(|()| {
+            let args = ["--json", "task", "follow-up", "42", "--input-id", &id];
+            ws.call(args).start()
+        });
+        let mut codes: Vec<i32> = claims.into_iter().map(|claim| claim.wait().code).collect();
+        codes.sort_unstable();
+        assert_eq!(codes, [0, 1], "round {round}");
+        let answers = ws.text("answers");
+        assert_eq!(answers.lines().count() as u64, round + 1, "{answers}");
+    }
+}
+
+#[test]
+fn without_proof_a_blocked_run_has_failed_and_its_work_stays() {
+    let ws = scene();
+    let hook = remote(&ws).join("hooks/pre-receive");
+    ws_hook(&hook);
+    let args = [
+        "run",
+        "--task",
+        "42",
+        "--rollback-on-failure",
+        "--",
+        "sh",
+        "-c",
+        ASKS,
+    ];
+    let failed = ws.try_json(args).exits(3).json();
+    assert_eq!(failed["status"], "failed");
+    let why = failed["error"]["message"].as_str().unwrap();
+    assert!(
+        why.contains("which port?") && why.contains("not today"),
+        "{why}"
+    );
+    assert!(failed["follow_up"].is_null() && failed["workspace"]["rollback"].is_null());
+    assert_eq!(ws.text("log"), "asked\n", "nothing is rolled back");
+    let saved = &failed["workspace"]["saved"];
+    assert_eq!(saved["failure"], "RemotePolicyRejected", "{saved}");
+    assert!(saved["kept_as"].is_string(), "{saved}");
+    assert_eq!(at(&ws, BRANCH), None);
+    let shown = task(&ws);
+    assert_eq!(
+        (&shown["status"], &shown["follow_up"]),
+        (&json!("failed"), &Value::Null)
+    );
+    follow_up(&ws, "1", "x").exits(1).error("Conflict");
+    let notices = ws.json(["notices"]);
+    assert_eq!(notices[0]["kind"], "checkpoint_failed", "{notices}");
+    assert_eq!(notices.as_array().unwrap().len(), 1, "{notices}");
+    // The next run is nobody's follow-up, and what was not sent is on the branch then.
+    std::fs::remove_file(hook).unwrap();
+    run(&ws, "true").ok();
+    let has_it = ["cat-file", "-e", &format!("{BRANCH}:log")];
+    git::run(&ws.home(), &remote(&ws), has_it);
+}
+
+fn ws_hook(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, "#!/bin/sh\necho not today >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_run_that_nobody_could_go_on_with_has_failed() {
+    let ws = scene();
+    ws.git(["remote", "remove", "origin"]);
+    let failed = run(&ws, ASKS).exits(3).json();
+    let why = failed["error"]["message"].as_str().unwrap();
+    assert!(why.contains("there is no remote"), "{why}");
+    assert_eq!(failed["workspace"]["saved"]["state"], "recorded_only");
+
+    let plain = scene();
+    let args = ["run", "--", "sh", "-c", "stillframe task block why"];
+    let refused = plain.try_json(args);
+    refused.exits(1);
+    let outside = plain.try_json(["task", "block", "why"]).exits(2);
+    let said = outside.error("InvalidOptions");
+    assert!(said.contains("no command of a run"), "{said}");
+    plain
+        .try_json(["task", "follow-up", "42", "--input-id", "1"])
+        .exits(1)
+        .error("NotFound");
+}
+
+#[test]
+fn a_head_that_was_not_sent_is_sent_though_nothing_is_new() {
+    let ws = scene();
+    let waits = run(&ws, "stillframe task block why >&2").exits(75).json();
+    let head = ws.git(["rev-parse", "HEAD"]);
+    assert_eq!(waits["follow_up"]["last_checkpoint"], *head);
+    assert_eq!(at(&ws, BRANCH), Some(head));
+    assert_eq!(waits["workspace"]["saved"]["is_new"], false);
+}
+
+#[test]
+fn a_workspace_that_cannot_come_to_the_branch_claims_nothing_and_later_does() {
+    let ws = scene();
+    let waits = blocked(&ws);
+    // Somebody goes on with the branch, and somebody with the workspace.
+    let (home, other) = (ws.home(), ws.base().join("other"));
+    let path = other.to_str().unwrap();
+    git::text(
+        &home,
+        &remote(&ws),
+        ["clone", "-q", "-b", BRANCH, ".", path],
+    );
+    std::fs::write(other.join("log"), "reviewed\n").unwrap();
+    git::text(&home, &other, ["commit", "-qam", "review"]);
+    git::text(&home, &other, ["push", "-q"]);
+    ws.write("log", "somebody's own\n");
+    let told = types(&ws, &waits);
+    follow_up(&ws, "7", "8080").exits(1).error("Conflict");
+    assert_eq!(types(&ws, &waits), told);
+    assert_eq!(ws.text("log"), "somebody's own\n");
+    assert_eq!(task(&ws)["input_cursor"], 0);
+    ws.write("log", "asked\n");
+    follow_up(&ws, "7", "8080").ok();
+    assert_eq!(ws.text("log"), "reviewed\nasked\n");
+}
+
+#[test]
+fn a_task_that_waits_is_given_up_with_its_run() {
+    let ws = scene();
+    let waits = blocked(&ws);
+    let run_id = waits["run_id"].as_str().unwrap();
+    ws.json(["cancel", run_id]);
+    let shown = task(&ws);
+    assert_eq!(
+        (&shown["status"], &shown["follow_up"]),
+        (&json!("open"), &Value::Null)
+    );
+    follow_up(&ws, "7", "x").exits(1).error("Conflict");
+    run(&ws, "true").ok();
+    assert_eq!(task(&ws)["status"], "completed");
+    run(&ws, "exit 1").exits(1);
+    assert_eq!(task(&ws)["status"], "failed");
+}
+
+/// A host's agent, which asks in its second step.
+struct Agent;
+
+impl Adapter for Agent {
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let place = context.workspace.clone().unwrap();
+        let phase = context.phase("work");
+        phase
+            .step("first", async |_| {
+                append(&place, "first");
+                Ok(())
+            })
+            .await?;
+        let answer = phase
+            .step("second", async |_| {
+                append(&place, "second");
+                match &context.follow_up {
+                    Some(input) => Ok(input.text.clone()),
+                    None => {
+                        let block = Block::new("which port?").flow("deploy");
+                        Err(context.blocked(block.context(json!({ "file": "a.toml" }))))
+                    }
+                }
+            })
+            .await?;
+        Ok(AdapterOutput::with_data(json!(answer)))
+    }
+}
+
+fn append(place: &Path, line: &str) {
+    use std::io::Write as _;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .append(true)
+        .create(true)
+        .open(place.join("log"))
+        .unwrap();
+    writeln!(file, "{line}").unwrap();
+}
+
+#[tokio::test]
+async fn a_host_goes_on_with_input_of_those_that_may_and_its_step_with_what_it_had() {
+    let ws = scene();
+    let options = || EngineOptions::default().state_dir(ws.state());
+    let engine = Engine::start(options()).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let run = RunOptions::new("x")
+        .workspace(WorkspaceOptions::at(ws.root()))
+        .work_branch(WorkBranchOptions::of("42"));
+    let waits = session.execute_run(run, Agent).await.unwrap();
+    assert_eq!(waits.run.status, RunStatus::AwaitingFollowup, "{waits:?}");
+    let follow_up = waits.follow_up.unwrap();
+    assert_eq!(
+        (&*follow_up.flow, &*follow_up.waiting_reason),
+        ("deploy", "which port?")
+    );
+    assert_eq!(follow_up.context, json!({ "file": "a.toml" }));
+    assert_eq!(at(&ws, BRANCH), Some(follow_up.last_checkpoint));
+    engine.shutdown().await.unwrap();
+
+    let engine = Engine::start(options()).await.unwrap();
+    let claim = |input| engine.claim_follow_up("42", input, RunOptions::new(""), Agent);
+    let input = |id| FollowUpInput::new(id, "8080");
+    for refused in [
+        input(3).is_of_bot(true),
+        input(3).is_of_allowed_author(false),
+    ] {
+        assert_eq!(
+            claim(refused).await.unwrap_err().kind(),
+            ErrorKind::Conflict
+        );
+    }
+    let long = FollowUpInput::new(3, "x".repeat(65_537));
+    assert_eq!(
+        claim(long).await.unwrap_err().kind(),
+        ErrorKind::LimitExceeded
+    );
+    let nul = FollowUpInput::new(3, "a\0b");
+    assert_eq!(
+        claim(nul).await.unwrap_err().kind(),
+        ErrorKind::InvalidOptions
+    );
+    let other = RunOptions::new("").work_branch(WorkBranchOptions::of("43"));
+    let other = engine.claim_follow_up("42", input(3), other, Agent).await;
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::InvalidOptions);
+
+    let done = claim(input(3)).await.unwrap();
+    assert_eq!(done.run.status, RunStatus::Completed, "{done:?}");
+    assert_eq!(done.run_id, waits.run_id);
+    assert_eq!(done.run.output.unwrap().data, json!("8080"));
+    assert_eq!(
+        ws.text("log"),
+        "first\nsecond\nsecond\n",
+        "it kept what it had"
+    );
+    assert_eq!(
+        claim(input(4)).await.unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    engine.shutdown().await.unwrap();
+}
+
+#[test]
+fn whoever_is_killed_no_task_is_left_to_nobody_and_no_input_is_taken_twice() {
+    let rounds = counted(KILLS, 30);
+    let ws = scene();
+    let shift = u64::from(std::process::id()) % 15;
+    let mut input = 0;
+    for round in 0..rounds {
+        let tasks = ws.json(["task", "list"]);
+        let waits = tasks[0]["status"] == "awaiting_followup";
+        let id = (input + 1).to_string();
+        let args = match waits {
+            true => vec!["--json", "task", "follow-up", "42", "--input-id", &id],
+            false => vec!["--json", "run", "--task", "42", "--", "sh", "-c", ASKS],
+        };
+        input += u64::from(waits);
+        let mut running = ws.call(args).start();
+        // From before the work to after the end, in steps that are others each time.
+        thread::sleep(Duration::from_millis(
+            (round % 30) * 15 + (shift + round / 30) % 15,
+        ));
+        running.kill();
+        drop(running.wait());
+        ws.json(["snapshot"]);
+        let waiting: Vec<Value> = (ws.json(["runs"]).as_array().unwrap().iter())
+            .filter(|run| {
+                let status = run["status"].as_str().unwrap();
+                let rests = status == "awaiting_followup";
+                assert!(rests || ["failed", "completed"].contains(&status), "{run}");
+                rests
+            })
+            .cloned()
+            .collect();
+        if ws.json(["task", "list"]).as_array().unwrap().is_empty() {
+            continue;
+        }
+        let shown = task(&ws);
+        let waits = shown["status"] == "awaiting_followup";
+        assert_eq!(waiting.len(), usize::from(waits), "round {round}: {shown}");
+        assert_ne!(shown["status"], "running", "round {round}: {shown}");
+        assert_eq!(
+            waits,
+            !shown["follow_up"].is_null(),
+            "round {round}: {shown}"
+        );
+        if waits {
+            assert_eq!(shown["run_id"], waiting[0]["run_id"], "round {round}");
+            let commit = shown["follow_up"]["last_checkpoint"].as_str().unwrap();
+            let tip = at(&ws, BRANCH).unwrap();
+            let is_there = ["merge-base", "--is-ancestor", commit, &tip];
+            git::run(&ws.home(), &remote(&ws), is_there);
+        }
+    }
+    if ws.exists("answers") {
+        let answers = ws.text("answers");
+        let mut ids: Vec<&str> = answers
+            .lines()
+            .map(|l| l.split(' ').next().unwrap())
+            .collect();
+        let all = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), all, "{answers}");
+    }
+    let consumed = ws.events([] as [&str; 0]);
+    let consumed = consumed
+        .iter()
+        .filter(|one| one["type"] == "followup_consumed");
+    let mut ids: Vec<u64> = consumed
+        .map(|one| one["data"]["input_id"].as_u64().unwrap())
+        .collect();
+    let all = ids.len();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "{ids:?}");
+    git::run(
+        &ws.home(),
+        &remote(&ws),
+        ["fsck", "--strict", "--no-dangling"],
+    );
+}
