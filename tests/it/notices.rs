@@ -487,6 +487,14 @@ fn however_often_somebody_is_killed_each_is_told_once() {
         assert!(!of_runs.contains(&text(notice, "run_id")), "{notice}");
         of_runs.push(text(notice, "run_id"));
     }
+    // Of each run whose work is not on the branch, whoever has found that out.
+    let ended = scene.0.json(["runs"]);
+    let is_not_saved = |run: &&Value| run["workspace"]["saved"]["state"] == "not_saved";
+    let not_saved = ended.as_array().unwrap().iter().filter(is_not_saved);
+    let mut not_saved: Vec<&str> = not_saved.map(|run| text(run, "run_id")).collect();
+    not_saved.sort_unstable();
+    of_runs.sort_unstable();
+    assert_eq!(not_saved, of_runs);
     assert_eq!(scene.told().len(), kept.len());
     assert_eq!(scene.events().len(), kept.len());
 }
