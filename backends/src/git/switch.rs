@@ -24,7 +24,7 @@ use crate::branches::{BranchError, Switch, SwitchRequest};
 use crate::commit::CommitError;
 use crate::coverage::Omission;
 use crate::git::commit::{self, Environment, LocalEdits, Staged, TreeChange};
-use crate::git::either::{self, Either};
+use crate::git::either::{self, Either, EitherTrees};
 use crate::git::nodes::tree_of;
 use crate::git::repository::UserRepository;
 use crate::git::rollback::moves::described;
@@ -75,14 +75,17 @@ pub(super) fn prepare(
         store,
         repository: &repository,
     };
+    let packs = store.reader_set()?;
+    let stored = store.reader(&packs);
+    let trees = EitherTrees::new(either, &stored);
     let root_of = |id: Option<ObjectId>| id.map(|id| history::tree_of(op, either, id)).transpose();
     let (head_tree, target_tree) = (root_of(state.head.commit())?, root_of(to)?);
     let saved = request.saved.as_deref().map(str::parse::<ObjectId>);
     let saved = root_of(saved.transpose().map_err(BranchError::InvalidOptions)?)?;
     let changes = incomplete(to, || {
-        let of_head = commit::between(op, &either, head_tree, target_tree)?;
+        let of_head = commit::between(op, &trees, head_tree, target_tree)?;
         let of_saved = match saved {
-            Some(_) => Some(commit::between(op, &either, saved, target_tree)?),
+            Some(_) => Some(commit::between(op, &trees, saved, target_tree)?),
             None => None,
         };
         Ok(all_changes(of_head, of_saved))
@@ -100,7 +103,7 @@ pub(super) fn prepare(
         env,
     )?;
     if let Some(to) = to {
-        give(op, store, &repository, to)?;
+        give(op, (store, &repository), trees, to)?;
     }
     let kept = decided
         .iter()

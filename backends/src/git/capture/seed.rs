@@ -124,11 +124,12 @@ fn read_index(
     let now = EntryStat::of(&file.stat());
     let is_racy = is_racy(&now, before_ns);
     let known = known.map(|known| known.blob);
-    let is_same = known.is_some() && known == Some(file.blob_id(op)?.into());
+    let id = known.map(|_| file.blob_id(op)).transpose()?;
+    let is_same = id.is_some() && known == id.map(ContentId::from);
     let (agreed, kept) = std::thread::scope(|scope| {
         // To hash and compress the bytes takes as long as to read the entries.
-        let helper =
-            std::thread::Builder::new().spawn_scoped(scope, || keep_index(op, &file, store, pack));
+        let helper = std::thread::Builder::new()
+            .spawn_scoped(scope, || keep_index(op, &file, id, store, pack));
         let agreed = match is_same {
             true => Ok(None),
             false => base
@@ -139,7 +140,7 @@ fn read_index(
             Ok(Ok(kept)) => kept,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             // A machine that gives no thread gets its answer all the same.
-            Err(_) => keep_index(op, &file, store, pack),
+            Err(_) => keep_index(op, &file, id, store, pack),
         };
         (agreed, kept)
     });
@@ -178,16 +179,20 @@ fn agree(
     Ok(id)
 }
 
-/// Puts the bytes of the index into the pack, unless the store has them; answers with their id.
-/// `None`: the index has not as many of them as it had.
+/// Puts the bytes of the index into the pack, unless the store has them; answers with their id, which
+/// is `id` if that is known. `None`: the index has not as many of them as it had.
 fn keep_index(
     op: &Operation,
     file: &IndexFile<'_>,
+    id: Option<ObjectId>,
     store: &Store,
     pack: &PackWriter,
 ) -> Result<Option<ObjectId>, SnapshotError> {
     if store.has_packs()? {
-        let id = file.blob_id(op)?;
+        let id = match id {
+            Some(id) => id,
+            None => file.blob_id(op)?,
+        };
         if store.contains(&id)? {
             return Ok(Some(id));
         }

@@ -8,6 +8,7 @@ use crate::coverage::{Omission, OmissionReason};
 use crate::git::commit::{self, Environment, Saving};
 use crate::git::either::closure::Closure;
 use crate::git::either::past::{Past, Relation, Unreached};
+use crate::git::either::{Either, EitherTrees};
 use crate::git::nodes::tree_of;
 use crate::git::refs;
 use crate::git::repository::{Settings, Shallow, UserRepository};
@@ -270,7 +271,11 @@ impl Keeping<'_> {
             known_trees.push(tree_of(self.record)?);
         }
         let mut wanted: HashSet<ObjectId> = edge.iter().copied().collect();
-        let mut of_edge = Closure::new(self.op, self.repository, self.store);
+        let packs = self.store.reader_set()?;
+        let stored = self.store.reader(&packs);
+        let (store, repository) = (self.store, self.repository);
+        let trees = EitherTrees::new(Either { store, repository }, &stored);
+        let mut of_edge = Closure::new(self.op, trees);
         for id in &edge {
             if let Some(commit) = self.past.commit(*id)? {
                 of_edge.add(commit.tree, &known_trees)?;
@@ -280,7 +285,7 @@ impl Keeping<'_> {
         }
         // The oldest first: the next ones add to it.
         commits.reverse();
-        let mut new = Closure::new(self.op, self.repository, self.store);
+        let mut new = Closure::new(self.op, trees);
         for commit in &commits {
             wanted.insert(commit.id);
             let mut before = Vec::new();

@@ -5,7 +5,7 @@ use super::conversion::Conversion;
 use super::decision::Environment;
 use crate::commit::CommitError;
 use crate::git::ObjectId;
-use crate::git::either::Either;
+use crate::git::either::{Either, EitherTrees};
 use crate::git::repository::{Settings, UserConfig, UserRepository};
 use crate::git::tree_lookup::TreeLookup;
 use crate::git::tree_object::{ItemKind, TreeItem};
@@ -19,7 +19,7 @@ const MAX_ATTRIBUTES_BYTES: u64 = 1 << 20;
 /// The attributes of a tree that is written into a work tree.
 pub(in crate::git) struct Smudging<'a> {
     op: &'a Operation,
-    either: &'a Either<'a>,
+    either: Either<'a>,
     tree: TreeLookup<'a>,
     settings: Settings,
     weakest: Vec<AttributeLines>,
@@ -32,7 +32,7 @@ impl<'a> Smudging<'a> {
     pub(in crate::git) fn new(
         op: &'a Operation,
         repository: &UserRepository,
-        either: &'a Either<'a>,
+        trees: &'a EitherTrees<'a>,
         tree: ObjectId,
         env: &Environment<'_>,
     ) -> Result<Self, CommitError> {
@@ -47,8 +47,8 @@ impl<'a> Smudging<'a> {
         let parsed = |text: &str| AttributeLines::parse(text.as_bytes());
         Ok(Self {
             op,
-            either,
-            tree: TreeLookup::new(either, tree),
+            either: trees.either,
+            tree: TreeLookup::new(trees, tree),
             settings: repository.settings(env)?,
             weakest: outside.weakest.iter().map(|f| parsed(&f.text)).collect(),
             strongest: outside.strongest.as_ref().map(|f| parsed(&f.text)),

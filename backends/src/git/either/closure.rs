@@ -4,29 +4,23 @@ use std::collections::{HashMap, HashSet};
 
 use crate::checkpoint::CheckpointError;
 use crate::git::ObjectId;
-use crate::git::either::Either;
-use crate::git::repository::UserRepository;
-use crate::git::store::Store;
+use crate::git::either::EitherTrees;
 use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::operation::Operation;
 
 /// The ids that some trees name, themselves included.
 pub(in crate::git) struct Closure<'a> {
     op: &'a Operation,
-    either: Either<'a>,
+    trees: EitherTrees<'a>,
     seen: HashSet<ObjectId>,
     pub(in crate::git) ids: HashSet<ObjectId>,
 }
 
 impl<'a> Closure<'a> {
-    pub(in crate::git) fn new(
-        op: &'a Operation,
-        repository: &'a UserRepository,
-        store: &'a Store,
-    ) -> Self {
+    pub(in crate::git) fn new(op: &'a Operation, trees: EitherTrees<'a>) -> Self {
         Self {
             op,
-            either: Either { store, repository },
+            trees,
             seen: HashSet::new(),
             ids: HashSet::new(),
         }
@@ -49,12 +43,12 @@ impl<'a> Closure<'a> {
             if tree != tree_object::empty_tree_id() {
                 self.ids.insert(tree);
             }
-            let Some(items) = self.either.tree_if_any(self.op, &tree)? else {
+            let Some(items) = self.trees.tree_if_any(self.op, &tree)? else {
                 continue;
             };
             let mut beside: HashMap<Vec<u8>, Vec<TreeItem>> = HashMap::new();
             for id in &known {
-                for item in self.either.tree_if_any(self.op, id)?.unwrap_or_default() {
+                for item in self.trees.tree_if_any(self.op, id)?.unwrap_or_default() {
                     beside.entry(item.name.clone()).or_default().push(item);
                 }
             }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::staged::staging_digest;
 use crate::git::{ObjectId, ObjectKind};
+use crate::parallel;
 use crate::restore::IndexChange;
 
 /// Older than any file: git then takes the stat data of no entry for proof.
@@ -67,10 +68,19 @@ pub(super) struct IndexSeen {
 impl IndexSeen {
     /// One that has these bytes; `None` for half of a SHA-1 collision.
     pub(super) fn of(bytes: Option<&[u8]>) -> Option<Self> {
-        let blob = bytes.map(|bytes| ObjectId::of(ObjectKind::Blob, bytes));
+        let Some(bytes) = bytes else {
+            return Some(Self {
+                blob: None,
+                digest: None,
+            });
+        };
+        let (digest, blob) = parallel::both(
+            || staging_digest(bytes),
+            || ObjectId::of(ObjectKind::Blob, bytes),
+        );
         Some(Self {
-            blob: blob.transpose().ok()?,
-            digest: bytes.and_then(staging_digest),
+            blob: Some(blob.ok()?),
+            digest,
         })
     }
 

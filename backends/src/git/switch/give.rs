@@ -8,9 +8,9 @@ use crate::branches::BranchError;
 use crate::commit::CommitError;
 use crate::git::ObjectId;
 use crate::git::directory::{Create, open_below, open_directory};
-use crate::git::either::Either;
 use crate::git::either::closure::Closure;
 use crate::git::either::past::Past;
+use crate::git::either::{Either, EitherTrees};
 use crate::git::pack::PackWriter;
 use crate::git::put_error::PutError;
 use crate::git::repository::{RepositoryObjects, Shallow, UserRepository};
@@ -23,10 +23,10 @@ const PACKS: &str = "objects/pack";
 
 /// Gives it, durably. [`BranchError::Incomplete`]: something is in neither place, and nothing was
 /// given.
-pub(super) fn give(
-    op: &Operation,
-    store: &Store,
-    repository: &UserRepository,
+pub(super) fn give<'a>(
+    op: &'a Operation,
+    (store, repository): (&Store, &UserRepository),
+    trees: EitherTrees<'a>,
     to: ObjectId,
 ) -> Result<(), BranchError> {
     let incomplete = |object: ObjectId| BranchError::Incomplete {
@@ -53,7 +53,7 @@ pub(super) fn give(
         error => error.into(),
     })?;
     unreached.commits.reverse();
-    let mut wanted = Closure::new(op, repository, store);
+    let mut wanted = Closure::new(op, trees);
     for commit in &unreached.commits {
         let mut before = Vec::new();
         for parent in &commit.parents {

@@ -8,7 +8,7 @@ use crate::borrow_mode::BorrowMode;
 use crate::branches::{BranchError, SwitchRequest};
 use crate::commit::CommitError;
 use crate::git::commit::{self, Environment, Smudging};
-use crate::git::either::Either;
+use crate::git::either::{Either, EitherTrees};
 use crate::git::index::within;
 use crate::git::nodes::tree_of;
 use crate::git::pack::PackWriter;
@@ -138,6 +138,9 @@ impl Target<'_> {
             store: self.store,
             repository: self.repository,
         };
+        let packs = self.store.reader_set()?;
+        let stored = self.store.reader(&packs);
+        let trees = EitherTrees::new(either, &stored);
         let incomplete = |id: ObjectId| BranchError::Incomplete {
             object: id.to_string(),
             commit: self.to.map(|to| to.to_string()).unwrap_or_default(),
@@ -156,7 +159,7 @@ impl Target<'_> {
         let conversions = match self.tree.filter(|_| !files.is_empty()) {
             Some(tree) => {
                 let paths: Vec<&RelPath> = files.iter().map(|(path, _)| *path).collect();
-                Smudging::new(self.op, self.repository, &either, tree, self.env)?
+                Smudging::new(self.op, self.repository, &trees, tree, self.env)?
                     .conversions(&paths)?
             }
             None => Vec::new(),
@@ -305,7 +308,11 @@ fn index(
 ) -> Result<Option<IndexBlob>, BranchError> {
     let whole = match entries.staged.is_there() {
         true => Vec::new(),
-        false => commit::between(op, &either, None, to)?,
+        false => {
+            let packs = either.store.reader_set()?;
+            let stored = either.store.reader(&packs);
+            commit::between(op, &EitherTrees::new(either, &stored), None, to)?
+        }
     };
     let Some(bytes) = entries.with(decided, &whole) else {
         return Ok(None);
