@@ -853,6 +853,7 @@ pub(crate) fn elsewhere(workspace: &OsStr) -> String {
 }
 
 fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    let on_record = on_record(&args);
     let mut workspace = chooser
         .capturing(args.capture)?
         .rollback_on_failure(args.rollback_on_failure)
@@ -887,9 +888,7 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
                 branch = branch.checkpoint_interval(interval);
             }
             branch.start_point = args.start.start_point;
-            options = options
-                .work_branch(branch)
-                .metadata(on_record(&args.command));
+            options = options.work_branch(branch).metadata(on_record);
         }
         None if args.branch.is_given()
             || args.start.start_point.is_some()
@@ -934,17 +933,24 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
     })))
 }
 
-/// The key of a run's metadata that has the words of its command.
+/// The keys of a run's metadata that have the words of its command, and its limits in milliseconds.
 pub(crate) const COMMAND: &str = "command";
+pub(crate) const TIMEOUT: &str = "timeout_ms";
+pub(crate) const IDLE_TIMEOUT: &str = "idle_timeout_ms";
 
 /// What is kept of a run's command, by which it can be started again: its words, if all of them are
-/// text.
-fn on_record(command: &[OsString]) -> serde_json::Value {
-    let words: Option<Vec<&str>> = command.iter().map(|word| word.to_str()).collect();
-    words.map_or(
-        serde_json::Value::Null,
-        |words| serde_json::json!({ COMMAND: words }),
-    )
+/// text, and its limits.
+fn on_record(args: &RunArgs) -> serde_json::Value {
+    let words: Option<Vec<&str>> = args.command.iter().map(|word| word.to_str()).collect();
+    let limit = |limit: Option<Duration>| {
+        let milliseconds = limit.map(|limit| u64::try_from(limit.as_millis()));
+        milliseconds.map(|milliseconds| milliseconds.unwrap_or(u64::MAX))
+    };
+    serde_json::json!({
+        COMMAND: words,
+        TIMEOUT: limit(args.timeout),
+        IDLE_TIMEOUT: limit(args.idle_timeout),
+    })
 }
 
 /// A command that has the terminal to itself while it runs. `json`: stdout is the document's.

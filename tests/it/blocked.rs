@@ -360,6 +360,207 @@ fn a_task_that_waits_is_given_up_with_its_run() {
     assert_eq!(task(&ws)["status"], "failed");
 }
 
+#[test]
+fn what_was_proven_before_is_no_proof_of_what_is_there() {
+    let ws = scene();
+    ws.json(["task", "checkpoint", "42"]);
+    let gone = remote(&ws).with_extension("gone");
+    let script = format!(
+        "mv {} {}; stillframe task block why",
+        remote(&ws).display(),
+        gone.display()
+    );
+    let failed = run(&ws, &script).exits(125).json();
+    assert_eq!(failed["status"], "failed", "{failed}");
+    assert_eq!(task(&ws)["status"], "failed");
+}
+
+#[test]
+fn a_second_question_on_the_same_commit_is_told_too() {
+    let ws = scene();
+    run(&ws, "stillframe task block first >&2").exits(75);
+    let again = "stillframe task block second >&2";
+    let args = [
+        "task",
+        "follow-up",
+        "42",
+        "--input-id",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        again,
+    ];
+    ws.try_json(args).exits(75);
+    let notices = ws.json(["notices"]);
+    let [first, second] = notices.as_array().unwrap().as_slice() else {
+        panic!("{notices}");
+    };
+    assert_eq!(first["commit"], second["commit"]);
+    assert_ne!(first["token"], second["token"]);
+    assert!(
+        second["text"].as_str().unwrap().contains("second"),
+        "{second}"
+    );
+}
+
+#[test]
+fn input_goes_to_the_workspace_that_one_is_in() {
+    let ws = scene();
+    let other = ws.base().join("other");
+    let (home, path) = (ws.home(), other.to_str().unwrap());
+    git::text(
+        &home,
+        ws.base(),
+        ["clone", "-q", ws.root().to_str().unwrap(), path],
+    );
+    git::text(&home, ws.base(), ["init", "-q", "--bare", "second.git"]);
+    git::text(
+        &home,
+        &other,
+        ["remote", "set-url", "origin", "../second.git"],
+    );
+    let first = blocked(&ws);
+    let args = ["--json", "run", "--task", "42", "--", "sh", "-c", ASKS];
+    ws.call(args).cwd(&other).run().exits(75);
+    let claim = |input: &str| {
+        [
+            "--json",
+            "task",
+            "follow-up",
+            "42",
+            "--input-id",
+            input,
+            "--text",
+            "x",
+        ]
+        .map(str::to_owned)
+    };
+    // From neither of them nobody knows which is meant.
+    let refused = ws.call(claim("1")).cwd(ws.base()).run().exits(1);
+    let said = refused.error("Conflict");
+    assert!(
+        said.contains("several workspaces") && said.contains(path),
+        "{said}"
+    );
+    let done = ws.call(claim("1")).run().ok().json();
+    assert_eq!(done["run_id"], first["run_id"]);
+    assert!(ws.exists("answers") && !other.join("answers").exists());
+    ws.call(claim("1")).cwd(&other).run().ok();
+    assert!(other.join("answers").exists());
+}
+
+#[test]
+fn a_run_that_was_refused_while_its_task_waits_is_refused_again() {
+    let ws = scene();
+    blocked(&ws);
+    let args = [
+        "run", "--run-id", "x", "--task", "42", "--", "touch", "done",
+    ];
+    for _ in 0..2 {
+        ws.try_json(args).exits(125).error("Conflict");
+        assert!(!ws.exists("done"));
+    }
+    follow_up(&ws, "1", "8080").ok();
+    ws.git(["switch", "-qf", "main"]);
+    ws.try_json(args).ok();
+    assert_eq!(
+        ws.git(["branch", "--show-current"]),
+        BRANCH,
+        "it goes on from there"
+    );
+    assert!(ws.exists("answers") && ws.exists("done"));
+}
+
+#[test]
+fn a_command_that_is_ended_or_did_what_it_must_not_has_not_blocked() {
+    let ws = scene();
+    let args = [
+        "run",
+        "--task",
+        "42",
+        "--timeout",
+        "1s",
+        "--",
+        "sh",
+        "-c",
+        "stillframe task block why >&2; sleep 60",
+    ];
+    let ended = ws.try_json(args).exits(124).json();
+    assert_eq!(ended["status"], "timeout");
+    let args = [
+        "run",
+        "--task",
+        "42",
+        "--forbid",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "echo > x; stillframe task block why >&2",
+    ];
+    let failed = ws.try_json(args).exits(77).json();
+    assert_eq!(failed["status"], "failed");
+    assert_eq!(task(&ws)["status"], "failed");
+}
+
+#[test]
+fn whoever_cancels_while_it_is_saved_is_told_where_the_work_is() {
+    let ws = scene();
+    let hook = remote(&ws).join("hooks/pre-receive");
+    ws_hook(&hook);
+    std::fs::write(&hook, "#!/bin/sh\ntouch ../sending; sleep 2\n").unwrap();
+    let args = ["--json", "run", "--task", "42", "--", "sh", "-c", ASKS];
+    let mut running = ws.call(args).start();
+    let sending = ws.base().join("sending");
+    running.until("it is being sent", |_| sending.exists());
+    running.signal(rustix::process::Signal::INT);
+    let output = running.wait();
+    let outcome = output.exits(130).json();
+    assert_eq!(outcome["status"], "cancelled", "{outcome}");
+    let saved = &outcome["workspace"]["saved"];
+    assert_eq!(saved["state"], "pushed", "{outcome}");
+    assert_eq!(at(&ws, BRANCH).as_deref(), saved["commit"].as_str());
+    assert_eq!(task(&ws)["status"], "open");
+}
+
+#[test]
+fn what_was_saved_beside_the_branch_is_what_a_follow_up_goes_on_with() {
+    let ws = scene();
+    let diverges = format!(
+        "c=$(git -c user.name=o -c user.email=o@example.org commit-tree -m other 'HEAD^{{tree}}'); git push -q origin $c:refs/heads/{BRANCH}; \
+         echo work > work; stillframe task block why >&2"
+    );
+    let waits = run(&ws, &diverges).exits(75).json();
+    let beside = waits["follow_up"]["branch"].as_str().unwrap();
+    assert!(
+        beside.starts_with("stillframe/task/42--diverged-"),
+        "{waits}"
+    );
+    ws.git(["switch", "-q", "main"]);
+    ws.git(["clean", "-qfd"]);
+    let script = "test -f work && echo more >> work";
+    let args = [
+        "task",
+        "follow-up",
+        "42",
+        "--input-id",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    ws.try_json(args).ok();
+    assert_eq!(ws.git(["branch", "--show-current"]), beside);
+    let shown = git::text(
+        &ws.home(),
+        &remote(&ws),
+        ["show", &format!("{beside}:work")],
+    );
+    assert_eq!(shown, "work\nmore");
+}
+
 /// A host's agent, which asks in its second step.
 struct Agent;
 

@@ -60,7 +60,7 @@ Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")
     Resume(ResumeArgs),
     /// Say, in a command of "run --task", that its work cannot go on without a person.
     ///
-    /// Once the command has ended, whatever its exit code, its work is saved on the task's branch. When
+    /// Once the command has ended by itself, whatever its exit code, its work is saved on the task's branch. When
     /// that is proven the run rests, and "task follow-up" goes on with it. If it cannot be proven, the
     /// run has failed; the work stays here and in the store.
     #[command(after_help = "\
@@ -80,7 +80,7 @@ Exit codes: 0 it is on record, 1 it could not be done, 2 the command line is wro
     #[command(after_help = "\
 Examples:
   stillframe task follow-up 42 --input-id 7 --text 'it is 8080'
-  stillframe task follow-up 42 --input-id 7 --text 'it is 8080' -- sh -c 'make deploy PORT=\"$STILLFRAME_INPUT\"'
+  stillframe task follow-up 42 --input-id 7 --text 8080 -- sh -c 'deploy \"$STILLFRAME_INPUT\"'
 
 Exit codes: as of \"run\"; 1 the task does not wait for this input, or it could not be done.")]
     FollowUp(FollowUpArgs),

@@ -1,44 +1,47 @@
 //! `task follow-up`: new input for a task that waits.
 
 use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
 
 use stillframe::commands::EndSignal;
 use stillframe::records::RunRecord;
 use stillframe::steps::BoxAdapter;
-use stillframe::{CommandAdapter, RunOptions};
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, CommandAdapter, Error, RunContext, RunOptions,
+};
 
 use super::checkpoints::Saved;
 use super::run::{Carried, Foreground, Told, carry};
-use super::steps::{Nothing, is_same_place, workspace};
+use super::steps::{is_same_place, workspace};
 use super::{Tools, runs};
 use crate::branch;
 use crate::failure::Failure;
 use crate::output::{Reply, printable};
-use crate::request::{self, COMMAND, FollowUpRequest, foreground};
+use crate::request::{self, COMMAND, FollowUpRequest, IDLE_TIMEOUT, TIMEOUT, foreground};
 
 /// What stands in a command for a secret value that was taken out of its record.
 const TAKEN_OUT: &str = "[redacted:";
 
 /// Goes on with a task.
 pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Reply, Failure> {
-    let (task, _) = tools.engine.find_task(&request.task).await?;
-    let waiting = task.run_id.as_ref().filter(|_| task.follow_up.is_some());
-    let Some(run) = waiting else {
+    let Some(record) = waiting(tools, &request).await? else {
         // The engine says why it does not go on.
         let options = RunOptions::new("");
         let claim = tools
             .engine
-            .claim_follow_up(&request.task, request.input, options, Nothing);
+            .claim_follow_up(&request.task, request.input, options, NotKnown);
         return match claim.await {
             Err(e) => Err(e.into()),
-            Ok(_) => Err(Failure::invalid("the task waits since now; try again")),
+            Ok(outcome) => unreachable!("{} has no adapter", outcome.run_id),
         };
     };
-    let record = runs::by_id(tools, run.as_str()).await?;
+    let run = &record.id;
     let command = match request.command {
         Some(command) => command,
         None => stored(&record, tools.json)?,
     };
+    let command = limited(command, &record);
     let (place, kept) = tools.engine.work_branch_of(run).await?;
     let set = request.config.settings(Some(&place.path)).task;
     let every = kept.checkpoint_interval;
@@ -73,6 +76,72 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
         follow_up: Some((request.task, request.input)),
     };
     Box::pin(carry(tools, carried)).await
+}
+
+/// The run that waits for input of a task: in the workspace that was named or that one is in, or else
+/// the only one. `None`: none does, or the engine has to be asked.
+async fn waiting(tools: &Tools, request: &FollowUpRequest) -> Result<Option<RunRecord>, Failure> {
+    let mut found = Vec::new();
+    let (asked, _) = tools.engine.find_task(&request.task).await?;
+    for task in tools.engine.tasks().await? {
+        let is_it = (&task.namespace, &task.task) == (&asked.namespace, &asked.task);
+        if let Some(run) = task.run_id.filter(|_| is_it && task.follow_up.is_some()) {
+            found.push(runs::by_id(tools, run.as_str()).await?);
+        }
+    }
+    let here = request.workspace.as_deref().or(request.current.as_deref());
+    let is_here = |record: &&RunRecord| {
+        let path = record.workspace_path.as_deref().map(Path::new);
+        let around = here.into_iter().flat_map(Path::ancestors);
+        path.is_some_and(|path| around.into_iter().any(|dir| is_same_place(dir, path)))
+    };
+    if let Some(record) = found.iter().find(is_here) {
+        return Ok(Some(record.clone()));
+    }
+    match found.as_slice() {
+        [record] => {
+            if let Some(path) = &record.workspace_path {
+                tools.console.note(&format!(
+                    "the task waits in {}, and goes on there",
+                    printable(path)
+                ));
+            }
+            Ok(Some(record.clone()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The command, with the limits of time that the run was started with.
+fn limited(mut command: CommandAdapter, record: &RunRecord) -> CommandAdapter {
+    let limit = |key: &str| {
+        let kept = record.options["metadata"][key].as_u64();
+        kept.map(Duration::from_millis)
+    };
+    if let Some(limit) = limit(TIMEOUT) {
+        command = command.timeout(limit);
+    }
+    if let Some(limit) = limit(IDLE_TIMEOUT) {
+        command = command.idle_timeout(limit);
+    }
+    command
+}
+
+/// Stands for the command of a run that waits nowhere: it is refused before anything is claimed.
+struct NotKnown;
+
+impl Adapter for NotKnown {
+    fn check(&self, _: Option<&Path>) -> Result<(), Error> {
+        Err(refused())
+    }
+
+    async fn run(&self, _: RunContext) -> Result<AdapterOutput, AdapterError> {
+        Err(refused().into())
+    }
+}
+
+fn refused() -> Error {
+    Error::invalid_options("the task waits since a moment ago; nothing was done, so try again")
 }
 
 /// The command that a run was started with.

@@ -14,7 +14,7 @@ use stillframe::commands::EndSignal;
 use stillframe::records::RunRecord;
 use stillframe::steps::BoxAdapter;
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Error, ErrorKind, RunContext, RunOptions,
+    Adapter, AdapterError, AdapterOutput, Error, ErrorKind, RunContext, RunOptions, RunStatus,
     WorkspaceOptions,
 };
 
@@ -70,6 +70,14 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
     let end_signal = EndSignal::default();
     let told = run::Told::default();
     let id = Arc::new(OnceLock::from(record.id.clone()));
+    if record.status == RunStatus::AwaitingFollowup {
+        let task = record.options["work_branch"]["task"].as_str();
+        return Err(Failure::invalid(format!(
+            "run {} waits for input: \"stillframe task follow-up {} --input-id N --text TEXT\" goes on with it; nothing was done",
+            record.id,
+            task.map_or_else(|| "TASK".to_owned(), output::printable)
+        )));
+    }
     let adapter = match (request.command, kept_steps(&record)?) {
         (Some(_), Some(_)) if !record.status.is_terminal() => return Err(has_steps(&record)),
         (Some(command), _) => BoxAdapter::new(run::Foreground {
@@ -226,7 +234,7 @@ fn read(path: &Path) -> Result<StepFile, Failure> {
 }
 
 /// Stands for work that is on record, and is not done again.
-pub(super) struct Nothing;
+struct Nothing;
 
 impl Adapter for Nothing {
     async fn run(&self, _context: RunContext) -> Result<AdapterOutput, AdapterError> {

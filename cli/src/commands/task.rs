@@ -69,8 +69,6 @@ pub(crate) struct Allowed<'a> {
 pub(crate) struct Reported<'a> {
     /// The run.
     run_id: &'a RunId,
-    /// Why.
-    reason: &'a str,
 }
 
 /// What is asked of tasks.
@@ -205,16 +203,9 @@ fn check_state(tools: &Tools, run: &CurrentRun) -> Result<(), Failure> {
 async fn block(tools: &Tools, run: CurrentRun, reason: String) -> Result<Reply, Failure> {
     check_state(tools, &run)?;
     tools.engine.report_block(&run.id, reason.as_str()).await?;
-    let document = Reported {
-        run_id: &run.id,
-        reason: &reason,
-    };
+    let document = Reported { run_id: &run.id };
     Ok(Reply::new(tools.json, &document, || {
-        format!(
-            "run {} is blocked once its command has ended: {}\n",
-            run.id,
-            printable(&reason)
-        )
+        format!("run {} is blocked once its command has ended\n", run.id)
     }))
 }
 
@@ -496,18 +487,15 @@ fn ways(saved: &SavedWork) -> Vec<String> {
 }
 
 /// A task with its namespace, as it is typed.
-pub(super) fn name_of(saved: &SavedWork) -> String {
-    match &saved.namespace {
-        Some(namespace) => format!("{namespace}/{}", saved.task),
-        None => saved.task.clone(),
+pub(super) fn name_of(namespace: Option<&str>, task: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{task}"),
+        None => task.to_owned(),
     }
 }
 
 fn line(task: &WorkTaskRecord) -> String {
-    let name = match &task.namespace {
-        Some(namespace) => format!("{namespace}/{}", task.task),
-        None => task.task.clone(),
-    };
+    let name = name_of(task.namespace.as_deref(), &task.task);
     let mut line = format!("{}  {}", printable(&name), printable(&task.branch));
     match &task.remote {
         Some(remote) => line.push_str(&format!("  {}", printable(remote))),

@@ -63,7 +63,9 @@ pub(crate) enum Unclaimable {
     NotAllowed { id: u64 },
     #[error("a run works on the task already; nothing was changed")]
     HasRun,
-    #[error("the task is {status} and waits for no input; nothing was changed")]
+    #[error(
+        "the task is {status} and waits for no input; a run of it begins where its branch is; nothing was changed"
+    )]
     NotWaiting { status: WorkTaskStatus },
 }
 

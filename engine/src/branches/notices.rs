@@ -42,15 +42,24 @@ pub(crate) fn has_marker(text: &str) -> bool {
 
 /// Tells that the work of a blocked task is proven on its branch.
 ///
-/// `default_branch`: that of the remote, if it is known.
+/// `default_branch`: that of the remote, if it is known. `told`: what was told before. A task that
+/// asks once more on the same commit has another question, and so another token.
 pub(crate) fn ready(
     task: &WorkTaskRow,
     run: (&SessionId, &RunId),
     follow_up: &FollowUpRow,
-    default_branch: Option<&str>,
+    (default_branch, told): (Option<&str>, &[NoticeRow]),
     at: Timestamp,
 ) -> NoticeRow {
     let commit = &follow_up.last_checkpoint;
+    let kind = NoticeKind::CheckpointReady;
+    let of_commit = told.iter().filter(|notice| {
+        notice.kind == kind && notice.task_id == task.id && notice.commit.as_ref() == Some(commit)
+    });
+    let subject = match of_commit.count() {
+        0 => commit.clone(),
+        nth => format!("{commit}:{nth}"),
+    };
     let mut lines = vec![
         "**Checkpoint ready**".to_owned(),
         String::new(),
@@ -74,8 +83,7 @@ pub(crate) fn ready(
         ]
         .map(str::to_owned),
     );
-    let kind = NoticeKind::CheckpointReady;
-    row(kind, task, run, (commit, Some(commit)), lines, at)
+    row(kind, task, run, (&subject, Some(commit)), lines, at)
 }
 
 /// Why work was not saved, and where it is instead.
@@ -191,6 +199,21 @@ pub(crate) fn sent(notice: &NoticeRow, now: Timestamp) -> Result<NoticeRow, Ille
     })
 }
 
+/// A notice of which it is not known whether it was sent, because its engine stops: as if it had not
+/// been tried.
+pub(crate) fn unanswered(
+    notice: &NoticeRow,
+    now: Timestamp,
+) -> Result<NoticeRow, IllegalNoticeEvent> {
+    Ok(NoticeRow {
+        status: notice.status.next(NoticeEvent::Postponed)?,
+        attempts: notice.attempts.saturating_sub(1),
+        owner: None,
+        updated_at: now,
+        ..notice.clone()
+    })
+}
+
 /// A notice that was not sent, as it goes on: later, or never.
 pub(crate) fn not_sent(
     notice: &NoticeRow,
@@ -252,7 +275,7 @@ mod tests {
         at: Timestamp,
     ) -> NoticeRow {
         let run = (&"s".parse().unwrap(), &"r".parse().unwrap());
-        super::ready(task, run, waiting, default_branch, at)
+        super::ready(task, run, waiting, (default_branch, &[]), at)
     }
 
     /// [`super::failed`], of this run.
@@ -419,6 +442,23 @@ mod tests {
             "nobody sends it"
         );
     }
+
+    #[test]
+    fn a_second_question_on_one_commit_is_told_too() {
+        let run = (&"s".parse().unwrap(), &"r".parse().unwrap());
+        let (task, waiting) = (task(None, GITHUB), waiting("c1", "why"));
+        let ask = |task: &WorkTaskRow, told: &[NoticeRow]| {
+            super::ready(task, run, &waiting, (None, told), at(5))
+        };
+        let first = ask(&task, &[]);
+        let second = ask(&task, std::slice::from_ref(&first));
+        let third = ask(&task, &[first.clone(), second.clone()]);
+        assert_ne!(second.token, first.token);
+        assert!(![&first.token, &second.token].contains(&&third.token));
+        assert!(second.text.contains(&marker(&second.token)));
+        assert_eq!(second.commit, first.commit);
+    }
+
     #[test]
     fn a_notice_is_sent_by_one_at_a_time_and_when_it_is_due_or_asked_for() {
         let notice = ready(&task(None, GITHUB), &waiting("c1", "why"), None, at(5));

@@ -1,6 +1,10 @@
 //! Tasks that are blocked, and go on with new input.
 
-use stillframe_backends::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize as _;
+use stillframe_backends::{ErrorKind, printable};
 
 use super::Engine;
 use super::tasks::{find, of_task, stored};
@@ -14,8 +18,11 @@ use crate::records::block::Block;
 use crate::records::follow_up::FollowUpInput;
 use crate::records::outcome::RunOutcome;
 use crate::records::run::RunStatus;
+use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
+use crate::records::work_task::WorkTaskRow;
 use crate::saving::waiting;
+use crate::state::StateStore;
 use crate::state::change::{Change, NewEvent};
 use crate::step::adapter::Adapter;
 
@@ -41,7 +48,8 @@ impl Engine {
     }
 
     /// Goes on with a task that waits for input, by what its host calls it: see
-    /// [`Engine::find_task`]. Its run goes on in its workspace, which is brought to the branch that
+    /// [`Engine::find_task`]. Where several repositories have one of that name that waits, the workspace
+    /// of `options` says which. Its run goes on in its workspace, which is brought to the branch that
     /// the task has waited with, and `adapter` gets the input as
     /// [`RunContext::follow_up`](crate::RunContext::follow_up). What `options` leave out is as the
     /// run was started; who asks the remote is not kept, and comes from them or the engine.
@@ -83,23 +91,78 @@ impl Engine {
     ) -> Result<RunOutcome, Error> {
         input.check().map_err(|e| Error::new(e.kind(), e))?;
         let (name, asked) = (stored(task), input.clone());
+        let place = options
+            .workspace
+            .as_ref()
+            .map(|options| options.path.clone());
         let reader = &self.core.parts.reader;
-        let run = reader
-            .read_with(move |store| {
-                let row = find(store, &name)?;
-                let follow_up = store.follow_up(&row.id)?;
-                claim::claim(&row, follow_up.as_ref(), &asked)
-                    .map_err(|e| Error::new(e.kind(), e))?;
-                let run = waiting::waiting_run(store, &row.id)?;
-                run.ok_or_else(|| {
-                    let message =
-                        format!("the run of task {name} that waits is not there; nothing was done");
-                    Error::new(ErrorKind::Corrupt, message)
-                })
-            })
-            .await?;
+        let run = reader.read_with(move |store| {
+            let (row, run) = waiting_in(store, &name, place.as_deref())?;
+            let follow_up = store.follow_up(&row.id)?;
+            claim::claim(&row, follow_up.as_ref(), &asked).map_err(|e| Error::new(e.kind(), e))?;
+            run.ok_or_else(|| Error::not_found(format!("task {name} has no run that waits")))
+        });
+        let run = run.await?;
         let options = going_on(options, run, input)?;
         self.run_once(options, adapter).await
+    }
+}
+
+/// The task of this name that waits, with its run: in this workspace, if one is named. Where none
+/// does, the one that was last saved.
+fn waiting_in(
+    store: &dyn StateStore,
+    name: &str,
+    place: Option<&Path>,
+) -> Result<(WorkTaskRow, Option<RunRow>), Error> {
+    let latest = find(store, name)?;
+    let place = place.map(|place| place.canonicalize().unwrap_or_else(|_| place.to_owned()));
+    let mut waiting = Vec::new();
+    for task in store.work_tasks()? {
+        if task.full_name() == name
+            && let Some(run) = waiting::waiting_run(store, &task.id)?
+        {
+            waiting.push((task, run));
+        }
+    }
+    let of = |run: &RunRow| {
+        run.workspace
+            .as_ref()
+            .map(|workspace| workspace.path.clone())
+    };
+    let places = || {
+        let paths = waiting.iter().filter_map(|(_, run)| of(run));
+        let paths: Vec<String> = paths.map(|path| printable(&path)).collect();
+        paths.join(", ")
+    };
+    let here = place.map(|place| {
+        waiting
+            .iter()
+            .find(|(_, run)| of(run).as_ref() == Some(&place))
+    });
+    match (here, waiting.as_slice()) {
+        (_, []) => Ok((latest, None)),
+        (Some(Some((task, run))), _) | (None, [(task, run)]) => {
+            Ok((task.clone(), Some(run.clone())))
+        }
+        // It may have been moved, which whoever goes on with it finds out.
+        (Some(None), [(task, run)]) if of(run).is_none_or(|path| !path.exists()) => {
+            Ok((task.clone(), Some(run.clone())))
+        }
+        (Some(None), _) => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "task {name} waits in {}, and not in this workspace; nothing was done",
+                places()
+            ),
+        )),
+        (None, _) => Err(Error::new(
+            ErrorKind::Conflict,
+            format!(
+                "task {name} waits in several workspaces: {}; name one; nothing was done",
+                places()
+            ),
+        )),
     }
 }
 
@@ -110,6 +173,8 @@ fn going_on(
     input: FollowUpInput,
 ) -> Result<RunOptions, Error> {
     let (id, said) = (run.id.clone(), run.input.clone());
+    let limits = KeptOptions::<serde::de::IgnoredAny>::deserialize(&run.options)
+        .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
     let (workspace, kept) = of_task(run)?;
     let branch = match options.work_branch {
         Some(given) if !is_of(&given, &kept) => {
@@ -122,6 +187,12 @@ fn going_on(
     };
     options.input = said;
     options.run_id = Some(id);
+    options.timeout = options
+        .timeout
+        .or(limits.timeout_ms.map(Duration::from_millis));
+    options.hot_wait = options
+        .hot_wait
+        .or(limits.hot_wait_ms.map(Duration::from_millis));
     options.workspace.get_or_insert(workspace);
     options.work_branch = Some(branch);
     options.follow_up = Some(input);

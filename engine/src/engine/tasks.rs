@@ -282,7 +282,7 @@ pub(super) fn find(store: &dyn StateStore, name: &str) -> Result<WorkTaskRow, Er
     let found = rows.filter(|row| row.full_name() == name);
     found.max_by_key(|row| row.updated_at).ok_or_else(|| {
         Error::not_found(format!(
-            "there is no task {name:?}: no work of it was saved"
+            "there is no task {name:?} on record here: no work of it was saved from this machine"
         ))
     })
 }

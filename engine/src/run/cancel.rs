@@ -66,8 +66,17 @@ pub(crate) async fn cancel_any(core: &Core, run_id: &RunId) -> Result<(), Error>
 
 /// Cancels a run that this engine does not have.
 pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
+    if let Some(run) = cancelled(core, run_id).await? {
+        end_own_session(core, &run).await;
+    }
+    Ok(())
+}
+
+/// The same, and the session that was made for the run stays. `None`: the engine that holds the run was
+/// asked; otherwise the cancelled run.
+pub(crate) async fn cancelled(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
     let mut looks = 1;
-    let cancelled = loop {
+    loop {
         match try_cancel(core, run_id).await {
             // Another engine has taken or released it since it was read.
             Err(e) if e.kind() == ErrorKind::Conflict && looks < MAX_LOOKS => {
@@ -77,13 +86,9 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
                     return Err(e);
                 }
             }
-            done => break done?,
+            done => return done,
         }
-    };
-    if let Some(run) = cancelled {
-        end_own_session(core, &run).await;
     }
-    Ok(())
 }
 
 /// Ends the session of a run that was cancelled here, if it was made for the run: the process that

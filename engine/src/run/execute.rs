@@ -472,9 +472,12 @@ impl RunTask {
                 .await
                 .map_err(|e| e.in_run(in_run.clone()))?;
         }
+        self.check_session_is_active()
+            .await
+            .map_err(|e| e.in_run(in_run.clone()))?;
         let claims = match input {
             Some(input) => Box::pin(self.follow_up(input)).await,
-            None => self.earlier_input(&recorded.row).await.map(|()| Vec::new()),
+            None => Box::pin(self.again(&recorded.row)).await,
         };
         let claims = claims.map_err(|e| e.in_run(in_run.clone()))?;
         self.claim(&recorded, claims)
@@ -499,20 +502,25 @@ impl RunTask {
         self.worked(lock, before).await
     }
 
-    /// Takes an interrupted run over.
-    async fn claim(&mut self, recorded: &Recorded, with: Vec<Change>) -> Result<(), Error> {
+    /// Refuses to go on with a run whose session takes none.
+    async fn check_session_is_active(&self) -> Result<(), Error> {
         let session_id = self.session_id.clone();
         let reader = &self.core.parts.reader;
         let session = reader.read(move |store| store.session(&session_id)).await?;
-        if let Some(idle) = session.filter(|row| row.status != SessionStatus::Active) {
-            return Err(Error::new(
+        match session.filter(|row| row.status != SessionStatus::Active) {
+            None => Ok(()),
+            Some(idle) => Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
                     "session {} is {}, and takes no runs; nothing was touched",
                     idle.id, idle.status
                 ),
-            ));
+            )),
         }
+    }
+
+    /// Takes an interrupted run over.
+    async fn claim(&mut self, recorded: &Recorded, with: Vec<Change>) -> Result<(), Error> {
         let epoch = recorded.lease.as_ref().map_or(0, |lease| lease.epoch) + 1;
         let lease = new_lease(&self.core.parts, epoch)?;
         let after = self.workspace.as_ref().map(|place| place.after.clone());
@@ -605,9 +613,9 @@ impl RunTask {
         lock: Option<RunLock>,
         before: Option<Snapshot>,
     ) -> Result<RunOutcome, Error> {
-        self.begin_work()
-            .await
-            .map_err(|e| e.in_run(self.run_id.clone()))?;
+        if let Err(e) = self.begin_work().await {
+            return Err(self.refuse(e).await);
+        }
         self.worked(lock, before).await
     }
 
@@ -645,7 +653,9 @@ impl RunTask {
         if let Some(violation) = &violation {
             result = violated(result, violation);
         }
-        self.heed_report(&mut result).await;
+        if violation.is_none() {
+            self.heed_report(&mut result).await;
+        }
         let has_stopped = matches!(
             result.status,
             RunStatus::Completed | RunStatus::Failed | RunStatus::Blocked
@@ -790,7 +800,7 @@ impl RunTask {
             },
         };
         self.on_branch = self
-            .resume_task(&place)
+            .resume_task(&place, None)
             .await
             .map_err(NotStarted::Refused)?;
         if is_stopped() {
@@ -828,8 +838,13 @@ impl RunTask {
         }
     }
 
-    /// Brings the workspace to the branch of the run's task, if it is of one.
-    async fn resume_task(&mut self, place: &RunPlace) -> Result<Option<Box<ResumedWork>>, Error> {
+    /// Brings the workspace to the branch of the run's task, if it is of one. `beside`: another branch,
+    /// and the commit that was saved there.
+    async fn resume_task(
+        &mut self,
+        place: &RunPlace,
+        beside: Option<(&str, &str)>,
+    ) -> Result<Option<Box<ResumedWork>>, Error> {
         let Some(branch) = &self.options.work_branch else {
             return Ok(None);
         };
@@ -856,9 +871,12 @@ impl RunTask {
         let whose = Whose {
             session_id: self.session_id.clone(),
             // One that is about to be gone on with is nobody's yet.
-            hold: self.options.follow_up.is_none().then(|| self.hold.clone()),
+            hold: self.tended.is_some().then(|| self.hold.clone()),
         };
-        let resumed = Box::pin(prepared.resume(&self.core, whose, &cancel)).await?;
+        let resumed = match beside {
+            Some(at) => Box::pin(prepared.go_to(&self.core, whose, &cancel, at)).await?,
+            None => Box::pin(prepared.resume(&self.core, whose, &cancel)).await?,
+        };
         if let Some(problem) = resumed.problem() {
             // Its work would be another's, or go elsewhere.
             let message = format!(

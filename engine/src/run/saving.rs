@@ -21,6 +21,7 @@ use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{KeptOptions, WorkspaceSummary, document};
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::SavedWork;
+use crate::run::cancel;
 use crate::run::closing::Closing;
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
@@ -70,6 +71,7 @@ pub(super) async fn settle(
         _ => Again::default(),
     };
     let event = event(&run, &came_for, &found, waits.is_some());
+    let is_unwanted = found.is_unwanted();
     let unsaved = match &saved {
         Some(saved) => saved.error.as_ref().map(|why| not_sent(why)),
         None => Some(not_saved(&came_for, after.as_ref(), why.as_ref())),
@@ -114,6 +116,10 @@ pub(super) async fn settle(
         ..End::new(event, said)
     };
     end_run(core, (&run.session_id, &run.id), end).await?;
+    if event == RunEvent::Proven && is_unwanted {
+        // It is on its branch, and nobody wants it to go on.
+        Box::pin(cancel::cancel(core, &run.id)).await?;
+    }
     Ok(Settled::Done)
 }
 

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::events::branch_data::CheckpointNotice;
 use crate::events::event::EventType;
 use crate::options::notice_sink::{BoxSink, NoticeError, Shown};
-use crate::records::notice::{NoticeRecord, NoticeRow, NoticeStatus};
-use crate::records::work_task::WorkTaskRow;
+use crate::records::notice::{NoticeKind, NoticeRecord, NoticeRow, NoticeStatus};
+use crate::records::work_task::{WorkTaskRow, WorkTaskStatus};
 use crate::saving::recorded;
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
@@ -36,6 +36,8 @@ enum Tried {
     Sent,
     WasThere,
     NotSent(NoticeError),
+    /// The engine stops before it is known. It counts as none.
+    Unanswered,
 }
 
 /// Sends notices, one after the other, and answers what became of each that was tried. One that another
@@ -70,10 +72,8 @@ pub(crate) async fn send(
         let notice = recorded::notice(&claimed, &task);
         let tried = tokio::select! {
             biased;
-            tried = try_once(core, sink, notice) => tried,
-            () = core.stopping.cancelled() => Tried::NotSent(NoticeError::Later(
-                "the engine stopped before it was known whether it was sent".to_owned(),
-            )),
+            tried = try_once(core, sink, notice, is_asked(parts, &row).await?) => tried,
+            () = core.stopping.cancelled() => Tried::Unanswered,
         };
         let was_taken_over = row.status == NoticeStatus::InProgress;
         let row = record(parts, &claimed, tried, was_taken_over).await?;
@@ -107,8 +107,27 @@ async fn is_being_sent(parts: &Parts, row: &NoticeRow) -> Result<bool, Error> {
     Ok(parts.blocking.run(is_alive).await??)
 }
 
+/// Whether somebody would still answer a notice; what asks nothing is told in any case.
+async fn is_asked(parts: &Parts, row: &NoticeRow) -> Result<bool, Error> {
+    if row.kind == NoticeKind::CheckpointFailed {
+        return Ok(true);
+    }
+    let (task, commit) = (row.task_id.clone(), row.commit.clone());
+    let read = move |store: &dyn StateStore| {
+        let waits = store.work_task(&task)?;
+        let waits = waits.is_some_and(|task| task.status == WorkTaskStatus::AwaitingFollowup);
+        let follow_up = store.follow_up(&task)?;
+        Ok(waits && follow_up.map(|row| row.last_checkpoint) == commit)
+    };
+    parts.reader.read(read).await
+}
+
 /// Looks for a notice where it goes, and sends it if it is not there.
-async fn try_once(core: &Core, sink: &BoxSink, notice: NoticeRecord) -> Tried {
+async fn try_once(core: &Core, sink: &BoxSink, notice: NoticeRecord, is_asked: bool) -> Tried {
+    if !is_asked {
+        let why = "the task does not wait for an answer to it any more".to_owned();
+        return Tried::NotSent(NoticeError::Never(why));
+    }
     let shows = sink.clone().shows(notice.token.clone());
     match in_time(core, "asking for it", shows).await {
         Ok(Shown::Yes) => return Tried::WasThere,
@@ -158,6 +177,7 @@ async fn record(
             let told = (EventType::CHECKPOINT_NOTICE_SKIPPED, reason);
             (notices::sent(claimed, now), Some(told))
         }
+        Tried::Unanswered => (notices::unanswered(claimed, now), None),
         Tried::NotSent(why) => {
             let may_pass = matches!(why, NoticeError::Later(_));
             let why = why.to_string();

@@ -128,6 +128,46 @@ impl Prepared {
     }
 }
 
+impl Prepared {
+    /// Brings the workspace to `commit`, which the store has, on a branch of this name: what was saved
+    /// beside the task's branch. Nobody is asked anything.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was moved. `Conflict`: the branch here has commits that `commit` does not go on from, or
+    /// something is in the way. `NotFound`: the store does not have the commit.
+    pub(crate) async fn go_to(
+        &self,
+        core: &Core,
+        whose: Whose,
+        cancel: &Cancellation,
+        (branch, commit): (&str, &str),
+    ) -> Result<ResumedWork, Error> {
+        let lock_timeout = core.parts.settings.lock_timeout;
+        let workspace = self.target.opened.workspace.clone();
+        let going = Going {
+            parts: core.parts.clone(),
+            target: self.target.clone(),
+            task: WorkTaskRow {
+                branch: branch.to_owned(),
+                ..self.task.clone()
+            },
+            start_point: None,
+            whose,
+        };
+        let (op, commit) = (cancel.operation(), commit.to_owned());
+        let carrying = move |locked: &mut LockedWorkspace| {
+            let goal = going.beside(&op, &commit)?;
+            match going.carry_out(&op, locked, &goal)? {
+                Ok(resumed) => Ok(resumed),
+                Err(lacking) => Err(lacking.error),
+            }
+        };
+        let what = "a resume";
+        turn::cancellable(core, &workspace, what, lock_timeout, cancel, carrying).await
+    }
+}
+
 /// That nothing was moved, because the remote cannot be asked.
 fn unreachable(not_sent: &NotSent) -> Error {
     let message = format!("{}; nothing was moved", not_sent.why);
@@ -180,6 +220,37 @@ impl Going {
         let checkpoints = self.target.checkpoints();
         let store = checkpoints.sending_repository(&self.target.opened.workspace);
         store.is_dir()
+    }
+
+    /// How the workspace comes to `commit`, which was saved on this branch.
+    fn beside(&self, op: &Operation, commit: &str) -> Result<Goal, Error> {
+        let branches = self.branches()?;
+        let workspace = &self.target.opened.workspace;
+        if !branches.has(op, workspace, commit).map_err(failed)? {
+            return Err(Error::not_found(format!(
+                "{commit} is neither in the store nor in the repository; nothing was moved"
+            )));
+        }
+        let from = branches.tip(workspace, &self.branch()).map_err(failed)?;
+        let to = match &from {
+            Some(tip) if self.reaches(op, tip, commit) == Answer::Yes => tip.clone(),
+            Some(tip) if self.reaches(op, commit, tip) != Answer::Yes => {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!(
+                        "{} is at {tip} here, which {commit} does not go on from; nothing was moved",
+                        self.task.branch
+                    ),
+                ));
+            }
+            _ => commit.to_owned(),
+        };
+        Ok(Goal {
+            state: ResumeState::Resumed,
+            from,
+            to: Some(to),
+            saved: Some(commit.to_owned()),
+        })
     }
 
     /// Finds out where the branch goes on.

@@ -367,24 +367,41 @@ fn not_made(
     why: &NotSent,
 ) -> Result<(), Error> {
     let Telling { parts, task, .. } = telling;
-    let mut changes = vec![telling.not_made(repository, why)];
-    let found = parts
-        .reader
-        .read_blocking(|store| store.work_task(&task.id))?;
-    if let Some(mut counted) = found {
-        let now = parts.now();
-        if failures::count(&mut counted, Attempt::Failed(why.kind), now) {
-            changes.push(telling.flagged(counted.failures_in_a_row, why));
+    for _ in 0..TRIES {
+        let mut changes = vec![telling.not_made(repository, why)];
+        let found = parts
+            .reader
+            .read_blocking(|store| store.work_task(&task.id))?;
+        if let Some(mut counted) = found {
+            let now = parts.now();
+            if failures::count(&mut counted, Attempt::Failed(why.kind), now) {
+                changes.push(telling.flagged(counted.failures_in_a_row, why));
+            }
+            counted.error = Some(why.why.clone());
+            counted.updated_at = now;
+            changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
         }
-        counted.error = Some(why.why.clone());
-        counted.updated_at = now;
-        changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
+        changes.extend(telling.notice(why, (kept, None)));
+        match parts.writer.commit_blocking(telling.wanted.fenced(changes)) {
+            Err(e) if e.kind() == ErrorKind::Conflict => {}
+            written => {
+                parts.notice_bell.notify_one();
+                return written.map(drop);
+            }
+        }
     }
-    changes.extend(telling.notice(why, (kept, None)));
-    let changes = telling.wanted.fenced(changes);
-    parts.writer.commit_blocking(changes)?;
-    parts.notice_bell.notify_one();
-    Ok(())
+    Err(moved_all_the_time(task, "its work is not on its branch"))
+}
+
+/// That the row of a task could not be written.
+fn moved_all_the_time(task: &WorkTaskRow, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!(
+            "the row of task {} is moved by others all the time; {what}",
+            task.task
+        ),
+    )
 }
 
 /// Puts on record what became of a checkpoint, and counts it for its task. Blocks.
@@ -434,14 +451,11 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
             }
         }
     }
-    Err(Error::new(
-        ErrorKind::Busy,
-        format!(
-            "the row of task {} is moved by others all the time; the checkpoint {} is kept, and the \
-             next one looks where it is",
-            task.task, row.commit
-        ),
-    ))
+    let what = format!(
+        "the checkpoint {} is kept, and the next one looks where it is",
+        row.commit
+    );
+    Err(moved_all_the_time(task, &what))
 }
 
 /// What people outside are told of a checkpoint that is not on its branch.

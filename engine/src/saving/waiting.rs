@@ -16,7 +16,7 @@ use crate::records::block::Block;
 use crate::records::follow_up::{FollowUpInput, FollowUpRow};
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunRow;
-use crate::records::saved_work::SavedWork;
+use crate::records::saved_work::{SavedState, SavedWork};
 use crate::records::work_task::{WorkTaskRow, WorkTaskStatus};
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
@@ -40,16 +40,28 @@ pub(crate) async fn waits(
     block: &Block,
     saved: Option<&SavedWork>,
 ) -> Result<Option<Waits>, Error> {
-    let Some(commit) = saved.and_then(|saved| saved.commit.clone()) else {
+    // What was proven before is not proven at this moment.
+    let seen = saved.filter(|saved| {
+        let is_seen = [
+            SavedState::Pushed,
+            SavedState::NoChanges,
+            SavedState::PushedBeside,
+        ];
+        is_seen.contains(&saved.state)
+    });
+    let Some(commit) = seen.and_then(|saved| saved.commit.clone()) else {
         return Ok(None);
     };
     let asked = task_id.clone();
     let read = move |store: &dyn StateStore| {
         let mut checkpoints = store.checkpoints(&asked)?.into_iter();
         let made = checkpoints.rfind(|row| row.commit == commit);
-        Ok(store.work_task(&asked)?.zip(made))
+        Ok((store.work_task(&asked)?.zip(made), store.notices(false)?))
     };
-    let Some((task, checkpoint)) = core.parts.reader.read(read).await? else {
+    let (found, earlier) = core.parts.reader.read(read).await?;
+    // A later run of the task has taken it over: nobody would go on with this one.
+    let is_own = |task: &WorkTaskRow| task.active_run.as_ref() == Some(run_id);
+    let Some((task, checkpoint)) = found.filter(|(task, _)| is_own(task)) else {
         return Ok(None);
     };
     let at = core.parts.now();
@@ -69,7 +81,7 @@ pub(crate) async fn waits(
             &task,
             (session_id, run_id),
             &row,
-            None,
+            (None, &earlier),
             at,
         ))),
         of_branch(BranchChange::PutFollowUp(row.clone())),
@@ -109,7 +121,7 @@ pub(crate) fn waits_for_input(task: &WorkTaskRow, run: Option<&RunRow>) -> Error
         None => String::new(),
     };
     let message = format!(
-        "task {name} waits for input: \"stillframe task follow-up {name}\" goes on with it{run}; nothing was done"
+        "task {name} waits for input: \"stillframe task follow-up {name} --input-id N --text TEXT\" goes on with it{run}; nothing was done"
     );
     Error::new(ErrorKind::Conflict, message)
 }

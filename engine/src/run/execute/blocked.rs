@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunTask;
 use super::ending::returned;
-use crate::error::Error;
+use crate::error::{Error, stopped};
 use crate::events::data::RunEnded;
 use crate::events::event::EventType;
 use crate::events::query::EventQuery;
@@ -97,7 +97,7 @@ impl RunTask {
                 None => "the run is of no task, so that nobody could go on with it",
                 Some(_) => "what it left could not be captured",
             };
-            *result = given_up(result, why);
+            *result = self.given_up(result, why);
             return Ok(Way::Ends);
         };
         let core = &self.core;
@@ -108,7 +108,7 @@ impl RunTask {
                     Ok(_) => "there is no remote that has its work".to_owned(),
                     Err(e) => e.chain(),
                 };
-                *result = given_up(result, &why);
+                *result = self.given_up(result, &why);
                 return Ok(Way::Ends);
             }
         };
@@ -152,10 +152,12 @@ impl RunTask {
                 result.error = None;
                 Ok(Way::Waits(blocked))
             }
+            // It is made again by whoever comes next.
+            None if core.stopping.is_cancelled() => Err(stopped()),
             None => {
                 let why = closing.saved.as_ref().and_then(|saved| saved.error.clone());
                 let why = why.unwrap_or_else(|| "the remote has not shown it".to_owned());
-                *result = given_up(result, &why);
+                *result = self.given_up(result, &why);
                 Ok(Way::Unproven)
             }
         }
@@ -171,16 +173,22 @@ impl RunTask {
         let saved = closing.saved.as_ref();
         waiting::waits(&self.core, ids, &blocked.task_id, &blocked.block, saved).await
     }
-}
 
-/// The result of a blocked run that nobody could go on with.
-fn given_up(result: &RunResult, why: &str) -> RunResult {
-    let reason = result.error.as_ref().map(|error| error.message.as_str());
-    let reason = reason.unwrap_or(DEFAULT_WAITING_REASON);
-    let message = format!("it is blocked ({reason}), and cannot wait for an answer: {why}");
-    RunResult {
-        status: RunStatus::Failed,
-        error: Some(Failure::new(ErrorKind::Unavailable.as_str(), message)),
-        ..result.clone()
+    /// The result of a blocked run that nobody could go on with.
+    fn given_up(&self, result: &RunResult, why: &str) -> RunResult {
+        let reason = result.error.as_ref().map(|error| error.message.as_str());
+        let reason = reason.unwrap_or(DEFAULT_WAITING_REASON);
+        let workspace = self.options.workspace.as_ref();
+        let stays = match workspace.is_some_and(|workspace| workspace.rollback_on_failure) {
+            true => "; nothing was rolled back",
+            false => "",
+        };
+        let message =
+            format!("it is blocked ({reason}), and cannot wait for an answer: {why}{stays}");
+        RunResult {
+            status: RunStatus::Failed,
+            error: Some(Failure::new(ErrorKind::Unavailable.as_str(), message)),
+            ..result.clone()
+        }
     }
 }

@@ -70,7 +70,7 @@ impl RunTask {
             (Ok(()), Way::Waits(_)) if self.is_unwanted().await => {
                 // It is on its branch, and nobody wants it to go on.
                 result = unwanted();
-                cancel::cancel(&self.core, &self.run_id).await
+                cancel::cancelled(&self.core, &self.run_id).await.map(drop)
             }
             (logged, _) => logged,
         };

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use super::RunTask;
+use stillframe_backends::ErrorKind;
+
 use crate::branches::claim;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::records::follow_up::FollowUpInput;
 use crate::records::run_row::RunRow;
+use crate::saving::save::Prepared;
 use crate::saving::waiting;
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
@@ -41,11 +44,9 @@ impl RunTask {
         let claimed = claimed.map_err(|e| Error::new(e.kind(), e))?;
         let row = row.expect("one was claimed");
         self.task = Some(task.id.clone());
-        // What is beside the task's branch is in the workspace alone, where the run left it.
-        if claimed.branch == task.branch
-            && let Some(place) = self.workspace.clone()
-        {
-            self.on_branch = self.resume_task(&place).await?;
+        let beside = (claimed.branch != task.branch).then(|| (&*claimed.branch, &*claimed.commit));
+        if let Some(place) = self.workspace.clone() {
+            self.on_branch = self.resume_task(&place, beside).await?;
         }
         self.follow_up = Some(Arc::new(input.clone()));
         let (at, ids) = (
@@ -70,14 +71,40 @@ impl RunTask {
         ])
     }
 
-    /// Looks for the input that the run has been gone on with before.
-    pub(super) async fn earlier_input(&mut self, row: &RunRow) -> Result<(), Error> {
-        let row = row.clone();
-        let reader = &self.core.parts.reader;
-        let input = reader
-            .read(move |store| waiting::input_of(store, &row))
-            .await?;
+    /// Looks for the input that the run has been gone on with before, and answers with what puts on
+    /// record that it works on its task again. One whose work has never begun is brought to the branch
+    /// of that first.
+    pub(super) async fn again(&mut self, row: &RunRow) -> Result<Vec<Change>, Error> {
+        let (run, before) = (
+            row.clone(),
+            row.workspace.as_ref().map(|w| w.before.clone()),
+        );
+        let read = move |store: &dyn StateStore| {
+            let before = match &before {
+                Some(before) => store.snapshot(before)?,
+                None => None,
+            };
+            Ok((waiting::input_of(store, &run)?, before.is_some()))
+        };
+        let (input, has_begun) = self.core.parts.reader.read(read).await?;
         self.follow_up = input.map(Arc::new);
-        Ok(())
+        let (Some(branch), Some(place)) = (&self.options.work_branch, self.workspace.clone())
+        else {
+            return Ok(Vec::new());
+        };
+        match has_begun {
+            false => self.on_branch = self.resume_task(&place, None).await?,
+            true => match Prepared::of(&self.core, place.opened, branch).await {
+                Ok(prepared) => self.task = Some(prepared.task_id().clone()),
+                // There is no repository, and so no branch. The end says so.
+                Err(e) if e.kind() == ErrorKind::Unsupported => {}
+                Err(e) => return Err(e),
+            },
+        }
+        let Some(task) = &self.task else {
+            return Ok(Vec::new());
+        };
+        let begun = waiting::begun(&self.core, task, &self.run_id).await?;
+        Ok(vec![begun])
     }
 }

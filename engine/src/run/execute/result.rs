@@ -105,16 +105,12 @@ pub(super) fn judged(result: RunResult, violations: &[PolicyViolation]) -> RunRe
     let told: Vec<&str> = violations.iter().map(|v| v.message.as_str()).collect();
     let told = told.join("; ");
     let (status, error) = match (result.status, result.error) {
-        (RunStatus::Completed, _) | (_, None) => (
+        (RunStatus::Completed | RunStatus::Blocked, _) | (_, None) => (
             RunStatus::Failed,
             Failure::new(ErrorKind::PolicyViolation.as_str(), told),
         ),
         (status, Some(error)) => {
             let message = format!("{}; and {told}", error.message);
-            let status = match status {
-                RunStatus::Blocked => RunStatus::Failed,
-                status => status,
-            };
             (status, Failure { message, ..error })
         }
     };
