@@ -686,6 +686,8 @@ fn whoever_is_killed_no_task_is_left_to_nobody_and_no_input_is_taken_twice() {
         running.kill();
         drop(running.wait());
         ws.json(["snapshot"]);
+        let inputs = std::fs::read_dir(ws.state().join("inputs"));
+        assert_eq!(inputs.map_or(0, Iterator::count), 0, "round {round}");
         let waiting: Vec<Value> = (ws.json(["runs"]).as_array().unwrap().iter())
             .filter(|run| {
                 let status = run["status"].as_str().unwrap();

@@ -8,38 +8,56 @@ use crate::branch_name::BranchName;
 
 /// The refs that a remote shows, by their full names, with the ids that they are at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Advertised(BTreeMap<String, ObjectId>);
+pub struct Advertised {
+    refs: BTreeMap<String, ObjectId>,
+    /// What HEAD names.
+    head: Option<String>,
+}
 
 impl Advertised {
-    /// Reads what `git ls-remote --refs` prints; `None`: it is something else. A ref whose name is
-    /// not UTF-8 is none of ours, but what it reaches is known to the remote, so it is kept under a
-    /// name with replacement characters.
+    /// Reads what `git ls-remote` prints, with `--symref` or `--refs`; `None`: it is something else. A
+    /// ref whose name is not UTF-8 is none of ours, but what it reaches is known to the remote, so it is
+    /// kept under a name with replacement characters. What a tag is of has no name of its own.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let lines = text.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-        let refs = lines.map(|line| {
+        let mut read = Self::default();
+        for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+            if let Some(symbolic) = line.strip_prefix(b"ref: ") {
+                if let Some(head) = symbolic.strip_suffix(b"\tHEAD") {
+                    read.head = str::from_utf8(head).ok().map(str::to_owned);
+                }
+                continue;
+            }
             let (id, name) = line.split_at_checked(40)?;
             let name = name.strip_prefix(b"\t")?;
             let id = str::from_utf8(id).ok()?.parse().ok()?;
-            Some((String::from_utf8_lossy(name).into_owned(), id))
-        });
-        refs.collect::<Option<_>>().map(Self)
+            if name.starts_with(b"refs/") && !name.ends_with(b"^{}") {
+                read.refs
+                    .insert(String::from_utf8_lossy(name).into_owned(), id);
+            }
+        }
+        Some(read)
+    }
+
+    /// The branch that the remote's HEAD names, without `refs/heads/`, if the remote has said so.
+    pub fn default_branch(&self) -> Option<&str> {
+        self.head.as_deref()?.strip_prefix("refs/heads/")
     }
 
     /// Where `branch` is. The full name is compared, so `refs/remotes/x/refs/heads/main` is not
     /// taken for `refs/heads/main`.
     pub fn branch(&self, branch: &BranchName) -> Option<ObjectId> {
-        self.0.get(&branch.full()).copied()
+        self.refs.get(&branch.full()).copied()
     }
 
     /// The ids of all refs.
     pub fn ids(&self) -> impl Iterator<Item = ObjectId> {
-        self.0.values().copied()
+        self.refs.values().copied()
     }
 
     /// The ids of the refs whose names do not begin so.
     pub fn outside_of<'a>(&'a self, start: &'a str) -> impl Iterator<Item = ObjectId> + 'a {
         let others = self
-            .0
+            .refs
             .iter()
             .filter(move |(name, _)| !name.starts_with(start));
         others.map(|(_, id)| *id)
@@ -49,7 +67,7 @@ impl Advertised {
     pub(crate) fn in_the_way_of(&self, branch: &BranchName) -> Option<&str> {
         let full = branch.full();
         let is_below = |a: &str, b: &str| a.strip_prefix(b).is_some_and(|r| r.starts_with('/'));
-        let mut names = self.0.keys().map(String::as_str);
+        let mut names = self.refs.keys().map(String::as_str);
         names.find(|name| is_below(name, &full) || is_below(&full, name))
     }
 }
@@ -57,6 +75,20 @@ impl Advertised {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_branch_is_what_head_names_and_no_ref() {
+        let id = "1".repeat(40);
+        let text = format!(
+            "ref: refs/heads/trunk\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/trunk\n{id}\trefs/tags/v1\n{id}\trefs/tags/v1^{{}}\n"
+        );
+        let refs = Advertised::parse(text.as_bytes()).unwrap();
+        assert_eq!(refs.default_branch(), Some("trunk"));
+        assert_eq!(refs.refs.len(), 2);
+        let detached = format!("{id}\tHEAD\n");
+        let refs = Advertised::parse(detached.as_bytes()).unwrap();
+        assert_eq!((refs.default_branch(), refs.ids().count()), (None, 0));
+    }
 
     #[test]
     fn names_are_compared_whole() {

@@ -134,7 +134,7 @@ impl FetchError {
 impl Remote<'_> {
     /// Asks what refs the remote has, and where they are.
     pub fn refs(&self, op: &Operation) -> Result<Advertised, ListError> {
-        self.list(&["--refs"], op)
+        self.list(&["--symref"], op)
     }
 
     /// Asks where the remote's branches are, which is less than all of its refs.

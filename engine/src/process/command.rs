@@ -715,7 +715,8 @@ impl CommandAdapter {
             return Ok(None);
         };
         let lost = |_| std::io::Error::other("the runtime is shutting down");
-        let file = move || InputFile::of(&input);
+        let (state_dir, engine) = context.steps.held_by();
+        let file = move || InputFile::of(&input, &state_dir, &engine);
         context.blocking.run(file).await.map_err(lost)?.map(Some)
     }
 

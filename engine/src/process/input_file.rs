@@ -1,9 +1,14 @@
 //! The input that a run goes on with, as its command gets it.
 
+use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 use tokio::process::Command;
+
+use crate::id::EngineId;
 
 use crate::records::follow_up::FollowUpInput;
 
@@ -19,11 +24,31 @@ pub(super) struct InputFile {
     file: NamedTempFile,
 }
 
+/// Where such files are in a state directory.
+pub(crate) fn directory(state_dir: &Path) -> PathBuf {
+    state_dir.join("inputs")
+}
+
+/// The engine that has made a file of this name; `None`: none has.
+pub(crate) fn owner(name: &str) -> Option<EngineId> {
+    name.rsplit_once('.')?.0.parse().ok()
+}
+
 impl InputFile {
-    pub(super) fn of(input: &FollowUpInput) -> std::io::Result<Self> {
+    /// One of an engine, in its state directory: where that is killed, the next one removes it.
+    pub(super) fn of(
+        input: &FollowUpInput,
+        state_dir: &Path,
+        engine: &EngineId,
+    ) -> std::io::Result<Self> {
+        let directory = directory(state_dir);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)?;
         let mut file = tempfile::Builder::new()
-            .prefix("stillframe-input-")
-            .tempfile()?;
+            .prefix(&format!("{engine}."))
+            .tempfile_in(directory)?;
         file.write_all(input.text.as_bytes())?;
         Ok(Self {
             input: input.clone(),

@@ -7,7 +7,7 @@ pub(crate) mod command;
 pub(crate) mod group;
 pub(crate) mod guardian;
 pub(crate) mod guardian_channel;
-mod input_file;
+pub(crate) mod input_file;
 pub(crate) mod orphans;
 pub(crate) mod output;
 pub(crate) mod started;

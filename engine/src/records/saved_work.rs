@@ -64,6 +64,9 @@ pub struct SavedWork {
     /// files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub submodules: Vec<RelPath>,
+    /// The branch that the remote's HEAD names, as far as it has said so.
+    #[serde(skip)]
+    pub(crate) default_branch: Option<String>,
 }
 
 /// Where a task's work is.

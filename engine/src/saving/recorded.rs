@@ -77,6 +77,7 @@ pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fat
         unconverted_paths: made.outcome.unconverted_paths.clone(),
         left_out: made.outcome.left_out.clone(),
         submodules: made.outcome.submodules.clone(),
+        default_branch: None,
     }
 }
 
@@ -106,6 +107,7 @@ pub(crate) fn not_made(
         unconverted_paths: Vec::new(),
         left_out: Vec::new(),
         submodules: Vec::new(),
+        default_branch: None,
     }
 }
 

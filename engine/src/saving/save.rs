@@ -172,8 +172,10 @@ impl Prepared {
         };
         // The workspace is free meanwhile: a remote may take long to answer.
         let (asking, seen) = parts.blocking.run_beside(asked).await?;
+        let mut default_branch = None;
         if let Ok(Some(refs)) = &seen {
             wanted.on_remote = refs.ids().map(|id| id.to_string()).collect();
+            default_branch = refs.default_branch().map(str::to_owned);
         }
         let (shared, op) = (parts.clone(), Operation::unbounded());
         let making = {
@@ -204,6 +206,7 @@ impl Prepared {
             };
             record(&telling, &made, &fate)?;
             let repository = target.opened.workspace.id();
+            saved.default_branch = default_branch;
             saved.carried = has_carried(&telling, &made, &fate, repository)?;
             Ok::<_, Error>(Some(saved))
         };

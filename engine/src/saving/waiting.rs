@@ -49,6 +49,7 @@ pub(crate) async fn waits(
         ];
         is_seen.contains(&saved.state)
     });
+    let default_branch = seen.and_then(|saved| saved.default_branch.as_deref());
     let Some(commit) = seen.and_then(|saved| saved.commit.clone()) else {
         return Ok(None);
     };
@@ -81,7 +82,7 @@ pub(crate) async fn waits(
             &task,
             (session_id, run_id),
             &row,
-            (None, &earlier),
+            (default_branch, &earlier),
             at,
         ))),
         of_branch(BranchChange::PutFollowUp(row.clone())),

@@ -2,7 +2,7 @@
 //! and writes.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as BlockingMutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::events::draft::EventDraft;
 use crate::events::event::{Event, EventType};
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
-use crate::id::{RunId, SessionId, StepId};
+use crate::id::{EngineId, RunId, SessionId, StepId};
 use crate::options::RunOptions;
 use crate::policy::limits::RunLimits;
 use crate::policy::used::Used;
@@ -238,6 +238,12 @@ impl StepLog {
     /// Where the run is on record.
     pub(crate) fn state_dir(&self) -> &Path {
         self.inner.core.parts.state_dir.path()
+    }
+
+    /// The same, and the engine that has the run.
+    pub(crate) fn held_by(&self) -> (PathBuf, EngineId) {
+        let parts = &self.inner.core.parts;
+        (self.state_dir().to_owned(), parts.engine_id.clone())
     }
 
     fn run_id(&self) -> &RunId {

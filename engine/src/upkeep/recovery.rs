@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use stillframe_backends::{ErrorKind, Operation};
 
+use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::event::Event;
@@ -11,7 +12,7 @@ use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::RunId;
 use crate::options::WorkspaceOptions;
-use crate::process::survivors;
+use crate::process::{input_file, survivors};
 use crate::records::recovery::{LeftWorkspace, RecoveryReport, UnknownAdapter};
 use crate::run::settle::settle_run;
 use crate::state::liveness;
@@ -57,6 +58,10 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
             parts.blocking.run(move || engine.bury()).await??;
         }
     }
+    let (parts_of_inputs, removing) = (core.parts.clone(), &core.parts.blocking);
+    removing
+        .run(move || remove_inputs(&parts_of_inputs))
+        .await?;
     settle_runs(core, &mut report).await?;
     report.unknown_adapters = unknown_adapters(core).await?;
     let later = parts
@@ -108,6 +113,22 @@ async fn unknown_adapters(core: &Core) -> Result<Vec<UnknownAdapter>, Error> {
     Ok(unknown
         .map(|(adapter, runs)| UnknownAdapter { adapter, runs })
         .collect())
+}
+
+/// Removes what dead engines have left of the input of their runs. Blocks.
+fn remove_inputs(parts: &Parts) {
+    let state_dir = parts.state_dir.path();
+    let files = std::fs::read_dir(input_file::directory(state_dir));
+    for file in files.into_iter().flatten().flatten() {
+        let name = file.file_name();
+        let owner = name.to_str().and_then(input_file::owner);
+        let is_dead = |owner| matches!(liveness::is_alive(state_dir, &owner), Ok(false));
+        if owner.is_some_and(is_dead)
+            && let Err(error) = std::fs::remove_file(file.path())
+        {
+            tracing::warn!(path = %file.path().display(), %error, "an input stays");
+        }
+    }
 }
 
 /// Ends the runs that dead engines left, and puts those back into the queue whose work had not
