@@ -46,6 +46,25 @@ pub trait Checkpoints: Send + Sync {
         request: &CheckpointRequest,
     ) -> Result<CheckpointOutcome, CheckpointError>;
 
+    /// Merges a checkpoint with what its branch has by now, and keeps what comes of it under the number
+    /// that the request has. `None`: they conflict, or have not exactly one newest commit that both go
+    /// on from; then nothing is kept.
+    ///
+    /// What each side has changed since that commit is in it. Lines are merged as git does where no
+    /// attribute says otherwise; of renames, those count of files that the other side has changed. No
+    /// program is run. The first parent is what the branch has, the second the checkpoint; who made
+    /// the checkpoint made the merge, at the later time of both, so that the same two and the same
+    /// message give the same commit.
+    ///
+    /// On `Ok` it is durable, with all that it reaches and that the remote is not known to have. On
+    /// `Err` nothing is kept. Nothing outside of the store changes.
+    fn merge_checkpoint(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        request: &MergeRequest,
+    ) -> Result<Option<KeptCheckpoint>, CheckpointError>;
+
     /// Searches for secret values what sending a commit of the store would reveal: all that commits
     /// add which the remote is not known to have, in lines, names of files, messages and names of
     /// people, also what a later one of them takes away again. UTF-16 is read too.
@@ -185,6 +204,51 @@ impl CheckpointRequest {
     stillframe_model::setters! {
         author: Signature,
         sent: String,
+        on_remote: Vec<String>,
+        borrow: BorrowMode,
+    }
+}
+
+/// What a checkpoint should be merged with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MergeRequest {
+    /// The task that it is of.
+    pub task: String,
+    /// Which of the task's the merge is. It has to be free.
+    pub number: u64,
+    /// The whole message.
+    pub message: String,
+    /// The full id of the checkpoint.
+    pub commit: String,
+    /// The full id of the commit that the branch is at. The remote has it.
+    pub tip: String,
+    /// As [`CheckpointRequest::on_remote`].
+    pub on_remote: Vec<String>,
+    /// How objects of the user's repository come into the store.
+    pub borrow: BorrowMode,
+}
+
+impl MergeRequest {
+    /// The merge of `commit` with `tip`, as number `number` of `task`.
+    pub fn new(
+        task: impl Into<String>,
+        number: u64,
+        message: impl Into<String>,
+        (commit, tip): (impl Into<String>, impl Into<String>),
+    ) -> Self {
+        Self {
+            task: task.into(),
+            number,
+            message: message.into(),
+            commit: commit.into(),
+            tip: tip.into(),
+            on_remote: Vec::new(),
+            borrow: BorrowMode::default(),
+        }
+    }
+
+    stillframe_model::setters! {
         on_remote: Vec<String>,
         borrow: BorrowMode,
     }

@@ -214,8 +214,8 @@ pub use purge::{
 pub use branches::{BranchError, Branches, Switch, SwitchRequest, Trailer};
 pub use checkpoint::{
     AllowedSecret, CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome,
-    CheckpointRequest, Checkpoints, KeptCheckpoint, Reaches, RemoteAddress, RevealedSecrets,
-    SecretFinding, SecretPlace, SecretSearch,
+    CheckpointRequest, Checkpoints, KeptCheckpoint, MergeRequest, Reaches, RemoteAddress,
+    RevealedSecrets, SecretFinding, SecretPlace, SecretSearch,
 };
 
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};

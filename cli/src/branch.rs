@@ -22,7 +22,10 @@ pub(crate) fn of_task(
 ) -> Result<WorkBranchOptions, Failure> {
     let mut options = at_place(task, args.place, set)?;
     options.message = args.message;
-    Ok(options)
+    Ok(match args.on_divergence {
+        Some(chosen) => options.on_divergence(chosen),
+        None => options,
+    })
 }
 
 /// The same, without what only saving it takes.
@@ -35,6 +38,9 @@ pub(crate) fn at_place(
     options.namespace = args.namespace.or(set.namespace);
     if let Some(interval) = set.checkpoint_interval {
         options = options.checkpoint_interval(interval);
+    }
+    if let Some(chosen) = set.on_divergence {
+        options = options.on_divergence(chosen);
     }
     let login = match (args.token.token_env, args.token.token_command) {
         (Some(name), _) => Some((Login::Variable(name), true)),
@@ -73,6 +79,7 @@ pub(crate) fn of_run(
             token,
         },
         message: message.or(kept.message),
+        on_divergence: Some(kept.on_divergence),
     };
     of_task(kept.task, args, set)
 }
@@ -86,6 +93,12 @@ pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
         ("token_env", &args.place.token.token_env),
         ("token_command", &args.place.token.token_command),
     ];
+    let typed = typed.map(|(key, value)| (key, value.as_ref().map(|value| json!(value))));
+    let chosen = args.on_divergence.map(|chosen| json!(chosen));
+    let typed: Vec<_> = typed
+        .into_iter()
+        .chain([("on_divergence", chosen)])
+        .collect();
     let message = Held::default_of("message");
     let of_task = held.into_iter().filter_map(|held| {
         let key = held.key.strip_prefix("task.")?;
@@ -96,9 +109,9 @@ pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
     let of_login = ["token_env", "token_command", "credential"];
     let overridden = |held: Held| {
         let given = typed.iter().find(|(key, _)| *key == held.key);
-        match given.and_then(|(_, value)| value.as_ref()) {
+        match given.and_then(|(_, value)| value.clone()) {
             Some(value) => Held {
-                value: json!(value),
+                value,
                 source: Source::CommandLine,
                 ..Held::default_of(held.key)
             },

@@ -17,7 +17,7 @@ use stillframe::options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, LogRetention, RetentionOptions,
 };
 use stillframe::secrets::SecretRule;
-use stillframe::tasks::WorkBranchOptions;
+use stillframe::tasks::{OnDivergence, WorkBranchOptions};
 use stillframe::{EngineOptions, ErrorKind};
 
 use self::document::{Document, Given, Sections};
@@ -74,6 +74,8 @@ pub(crate) struct TaskSettings {
     pub(crate) login: Option<Scoped<Login>>,
     /// How often what a run has done so far is saved; zero: never.
     pub(crate) checkpoint_interval: Option<Duration>,
+    /// What is done where others have gone on with a branch.
+    pub(crate) on_divergence: Option<OnDivergence>,
 }
 
 /// A value, and whom it is set for.
@@ -259,7 +261,9 @@ impl Config {
         let interval = layers
             .iter()
             .find_map(|s| s.task.checkpoint_interval.as_ref());
+        let on_divergence = layers.iter().find_map(|s| s.task.on_divergence.as_ref());
         TaskSettings {
+            on_divergence: on_divergence.map(|given| given.value),
             namespace: namespace.map(|given| given.value.clone()),
             remote,
             login,
@@ -488,6 +492,9 @@ fn keys() -> Vec<Key> {
             json!(in_seconds(interval)),
             |s| given(&s.task.checkpoint_interval),
         ),
+        key("task.on_divergence", json!(OnDivergence::default()), |s| {
+            given(&s.task.on_divergence)
+        }),
         key("notices.command", Value::Null, |s| {
             given(&s.notices.command)
         }),

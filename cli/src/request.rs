@@ -895,7 +895,7 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
             || args.checkpoint_every.is_some() =>
         {
             return Err(Failure::usage(
-                "--namespace, --remote, --start-point, --message, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
+                "--namespace, --remote, --start-point, --message, --on-divergence, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
             ));
         }
         None => {}
@@ -1086,7 +1086,7 @@ fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<TaskR
                 let run = current_run(chooser, NAME_THE_TASK)?;
                 if chooser.named.is_some() || args.branch.is_of_task() {
                     return Err(Failure::usage(
-                        "--workspace, --namespace and --remote are those of the run without an ID of a task; nothing was done",
+                        "--workspace, --namespace, --remote and --on-divergence are those of the run without an ID of a task; nothing was done",
                     ));
                 }
                 return Ok(TaskRequest::CheckpointOfRun(

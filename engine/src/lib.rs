@@ -116,7 +116,7 @@ pub use tokio_util::sync::CancellationToken;
 pub mod tasks {
     pub use crate::options::credentials::CredentialProvider;
     pub use crate::options::notice_sink::{NoticeError, NoticeSink, Shown};
-    pub use crate::options::work_branch::WorkBranchOptions;
+    pub use crate::options::work_branch::{OnDivergence, WorkBranchOptions};
     pub use crate::records::block::Block;
     pub use crate::records::follow_up::FollowUpInput;
     pub use crate::step::checkpointed::Checkpointed;

@@ -27,6 +27,7 @@ mod crash;
 mod damage;
 mod diff;
 mod disk;
+mod divergence;
 mod documents;
 mod earlier_state;
 mod events;

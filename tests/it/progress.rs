@@ -43,7 +43,7 @@ fn remote(ws: &TestWorkspace) -> PathBuf {
 }
 
 /// A git that notes each of its calls, and is then git.
-fn counting_git(base: &Path) -> OsString {
+pub(crate) fn counting_git(base: &Path) -> OsString {
     let real = Command::new("sh").args(["-c", "command -v git"]).output();
     let real = String::from_utf8(real.unwrap().stdout).unwrap();
     let (bin, calls) = (base.join("bin"), base.join("calls"));

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use crate::backend::{Backend, RestoreOptions, RestoreOutcome, SnapshotOptions, Verification, Why};
 use crate::branches::Branches;
 use crate::checkpoint::{
-    CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint, Reaches,
-    RemoteAddress, RevealedSecrets, SecretSearch,
+    CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint,
+    MergeRequest, Reaches, RemoteAddress, RevealedSecrets, SecretSearch,
 };
 use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
 use crate::contents::{ContentError, Contents};
@@ -1171,6 +1171,15 @@ impl Checkpoints for GitBackend {
         let store = existing_store(workspace)?;
         let record = store.record(op, snapshot)?;
         checkpoint::make(op, workspace, &store, &record, request, &environment)
+    }
+
+    fn merge_checkpoint(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        request: &MergeRequest,
+    ) -> Result<Option<KeptCheckpoint>, CheckpointError> {
+        checkpoint::merge(op, workspace, &*existing_store(workspace)?, request)
     }
 
     fn revealed_secrets(

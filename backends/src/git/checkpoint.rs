@@ -3,6 +3,7 @@
 //! In the user's repository things are read and nothing is written.
 
 mod make;
+mod merge;
 mod revealed;
 mod scan;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use crate::operation::Operation;
 use crate::store_error::StoreError;
 
 pub(super) use self::make::make;
+pub(super) use self::merge::merge;
 pub(super) use self::revealed::revealed;
 
 /// See [`Checkpoints::reaches`](crate::Checkpoints::reaches).

@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 use crate::worktree::root::Root;
 
 /// Longer files are not merged: three versions of one, and the result, are in memory together.
-const MAX_FILE_BYTES: usize = 4 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// All merged files of an undo together, and all lines in conflict, have at most this many bytes,
 /// as they are held until the files are staged. A file that is over is not merged.
@@ -212,8 +212,8 @@ fn read(root: &Root, path: &RelPath) -> Option<Vec<u8>> {
     let (parent, name) = root.open_parent(path).ok()?;
     let file = descriptor::open_file_at(parent.as_fd(), name).ok()?;
     let mut text = Vec::new();
-    let read = file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
-    (read.is_ok() && text.len() <= MAX_FILE_BYTES).then_some(text)
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text);
+    (read.is_ok() && text.len() as u64 <= MAX_FILE_BYTES).then_some(text)
 }
 
 /// The id of `text`, of the same kind as `other`. `None`: no store would take it.
@@ -317,7 +317,7 @@ struct Bounded(Vec<u8>);
 
 impl io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_FILE_BYTES {
+        if (self.0.len() + bytes.len()) as u64 > MAX_FILE_BYTES {
             return Err(io::Error::other("it is too long to be merged"));
         }
         self.0.extend_from_slice(bytes);
@@ -360,6 +360,18 @@ fn take_back(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
             }
         }
         other => other,
+    }
+}
+
+/// Three texts of which two go on from the first, merged by lines; `None`: they conflict, or are not
+/// text as git judges it.
+pub(crate) fn merged_text(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+    if [base, ours, theirs].into_iter().any(patch::is_binary) {
+        return None;
+    }
+    match merge_lines(ours, base, theirs) {
+        Lines::Merged(merged) => Some(merged),
+        Lines::Conflict(_) | Lines::Unknown => None,
     }
 }
 

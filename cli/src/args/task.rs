@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args as ArgsOf, Subcommand, ValueHint};
+use stillframe::tasks::OnDivergence;
 
 /// What `task` can do.
 #[derive(Debug, Subcommand)]
@@ -180,6 +181,10 @@ pub(crate) struct BranchArgs {
     /// The message of the commits; {task} is the task, {runId} the run.
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) message: Option<String>,
+    /// What is done where others have gone on with the branch, which stays as it is: send the work
+    /// to a branch beside it, or merge it with theirs, where no lines conflict. Default: side-branch.
+    #[arg(long, value_name = "side-branch|merge", value_parser = on_divergence)]
+    pub(crate) on_divergence: Option<OnDivergence>,
 }
 
 /// Where the work of a task is.
@@ -211,7 +216,9 @@ pub(crate) struct TokenArgs {
 impl BranchArgs {
     /// Whether it says where the work of a task goes.
     pub(crate) fn is_of_task(&self) -> bool {
-        self.place.namespace.is_some() || self.place.remote.is_some()
+        self.place.namespace.is_some()
+            || self.place.remote.is_some()
+            || self.on_divergence.is_some()
     }
 
     /// Whether anything of it is given.
@@ -224,7 +231,16 @@ impl BranchArgs {
             &place.token.token_env,
             &place.token.token_command,
         ];
-        all.into_iter().any(Option::is_some)
+        self.on_divergence.is_some() || all.into_iter().any(Option::is_some)
+    }
+}
+
+/// What is done where others have gone on with a branch.
+fn on_divergence(name: &str) -> Result<OnDivergence, String> {
+    match name {
+        "side-branch" => Ok(OnDivergence::SideBranch),
+        "merge" => Ok(OnDivergence::Merge),
+        _ => Err("it is side-branch or merge".to_owned()),
     }
 }
 

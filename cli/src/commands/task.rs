@@ -430,6 +430,10 @@ fn told(saved: &SavedWork) -> String {
                 "{commit} is on {branch} of {remote}: pushed and proven; the branch has gone on to {tip}\n"
             ),
         },
+        SavedState::Recovered => format!(
+            "{commit} is on {branch} of {remote}: merged with what others did there, pushed and proven; \
+             \"task resume\" brings that here\n"
+        ),
         SavedState::NoChanges => {
             format!("{commit} is on {branch} of {remote}: nothing new, and proven\n")
         }

@@ -8,7 +8,7 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use stillframe::backends::IgnoreOptions;
 use stillframe::secrets::{SecretRule, SecretRules};
-use stillframe::tasks::WorkBranchOptions;
+use stillframe::tasks::{OnDivergence, WorkBranchOptions};
 use toml::Spanned;
 
 use crate::args;
@@ -119,6 +119,7 @@ pub(super) struct Task {
     pub(super) token_command: Option<Given<String>>,
     pub(super) credential: Option<Given<Helpers>>,
     pub(super) checkpoint_interval: Option<Given<Lasting>>,
+    pub(super) on_divergence: Option<Given<OnDivergence>>,
 }
 
 /// Whose helpers know the credentials.

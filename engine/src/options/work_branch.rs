@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use stillframe_remote::address::ParsedAddress;
 use stillframe_remote::branch_name::{BranchName, Namespace, TaskId};
 use stillframe_remote::git_process::DEFAULT_LIMIT;
@@ -17,6 +18,22 @@ use crate::records::step::milliseconds;
 /// How often the progress of a run is saved by default: little is lost then, and a remote is asked
 /// seldom.
 const DEFAULT_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(120);
+
+/// What is done where others have gone on with a task's branch, so that its work cannot be added.
+///
+/// What is on the branch stays in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum OnDivergence {
+    /// The work goes to a branch beside it.
+    #[default]
+    SideBranch,
+    /// The work is merged with what is there, by lines as git merges, in the store; the workspace
+    /// stays as it is until the task is resumed. Where both have changed the same lines, or somebody
+    /// is on the branch before the merge is, the work goes to a branch beside it.
+    Merge,
+}
 
 /// A task, and where its work goes: to a branch of a remote that is the task's alone.
 ///
@@ -68,6 +85,9 @@ pub struct WorkBranchOptions {
     /// [`RunContext::checkpoint`](crate::RunContext::checkpoint). Zero: never, unless it is asked
     /// for. Default: 120 seconds.
     pub checkpoint_interval: Duration,
+    /// What is done where others have gone on with the branch. Default: the work goes to a branch
+    /// beside it.
+    pub on_divergence: OnDivergence,
 }
 
 /// The address of a task's remote, if there is one.
@@ -96,6 +116,7 @@ impl WorkBranchOptions {
             call_timeout: DEFAULT_LIMIT,
             max_push_bytes: None,
             checkpoint_interval: DEFAULT_CHECKPOINT_INTERVAL,
+            on_divergence: OnDivergence::default(),
         }
     }
 
@@ -107,6 +128,7 @@ impl WorkBranchOptions {
         call_timeout: Duration,
         max_push_bytes: u64,
         checkpoint_interval: Duration,
+        on_divergence: OnDivergence,
     }
 
     /// With the address that was found; `None`: there is no remote.
@@ -140,6 +162,7 @@ impl WorkBranchOptions {
             message: self.message.clone(),
             max_push_bytes: self.max_push_bytes,
             checkpoint_interval_ms: Some(milliseconds(self.checkpoint_interval)),
+            merges: self.on_divergence == OnDivergence::Merge,
         }
     }
 
@@ -152,6 +175,10 @@ impl WorkBranchOptions {
             message: kept.message,
             max_push_bytes: kept.max_push_bytes,
             checkpoint_interval: interval.unwrap_or(DEFAULT_CHECKPOINT_INTERVAL),
+            on_divergence: match kept.merges {
+                true => OnDivergence::Merge,
+                false => OnDivergence::SideBranch,
+            },
             ..Self::of(kept.task)
         }
     }
@@ -193,6 +220,7 @@ impl fmt::Debug for WorkBranchOptions {
             .field("call_timeout", &self.call_timeout)
             .field("max_push_bytes", &self.max_push_bytes)
             .field("checkpoint_interval", &self.checkpoint_interval)
+            .field("on_divergence", &self.on_divergence)
             .finish_non_exhaustive()
     }
 }
@@ -218,9 +246,11 @@ mod tests {
         ] {
             let options = WorkBranchOptions::of("42").remote(remote.to_owned());
             let options = options.checkpoint_interval(Duration::from_millis(7));
+            let options = options.on_divergence(OnDivergence::Merge);
             let again = WorkBranchOptions::of_kept(options.kept());
             assert_eq!(again.remote, Some(kept), "{remote}");
             assert_eq!(again.checkpoint_interval, Duration::from_millis(7));
+            assert_eq!(again.on_divergence, OnDivergence::Merge);
         }
     }
 }

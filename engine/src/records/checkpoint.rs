@@ -17,6 +17,8 @@ pub(crate) enum CheckpointKind {
     Periodic,
     /// Its run cannot go on without a person.
     Blocked,
+    /// Another one was merged with what the branch had. No workspace is as it says.
+    Merge,
 }
 
 /// Where a checkpoint stands.
@@ -82,7 +84,7 @@ pub(crate) struct IllegalCheckpointEvent {
 }
 
 impl CheckpointKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Wip, Self::Periodic, Self::Blocked];
+    pub(crate) const ALL: [Self; 4] = [Self::Wip, Self::Periodic, Self::Blocked, Self::Merge];
 
     /// The name that JSON documents and trailers use.
     pub(crate) fn as_str(self) -> &'static str {
@@ -90,6 +92,7 @@ impl CheckpointKind {
             Self::Wip => "wip",
             Self::Periodic => "periodic",
             Self::Blocked => "blocked",
+            Self::Merge => "merge",
         }
     }
 
@@ -163,13 +166,16 @@ impl fmt::Display for CheckpointEvent {
 /// or one since that was made and not sent, which then goes with the next.
 ///
 /// What was refused would stay an ancestor for ever, and so would what it was made on and was never
-/// sent: that may be what it was refused for.
+/// sent: that may be what it was refused for. A merge has what the workspace has not: one that was made
+/// on it would take that away again.
 pub(crate) fn base_of_next<'a>(
     checkpoints: impl IntoIterator<Item = &'a CheckpointRow>,
     repository: &str,
 ) -> Option<&'a CheckpointRow> {
     let own = checkpoints.into_iter();
-    let mut own: Vec<_> = own.filter(|row| row.repository == repository).collect();
+    let is_of_workspace = |row: &&CheckpointRow| row.kind != CheckpointKind::Merge;
+    let own = own.filter(|row| row.repository == repository);
+    let mut own: Vec<_> = own.filter(is_of_workspace).collect();
     own.sort_by_key(|row| row.seq);
     let (mut sent, mut made) = (None, None);
     for row in own {
@@ -255,6 +261,11 @@ mod tests {
             row("e", 2, Refused),
             row("f", 1, Refused),
             row("f", 2, Made),
+            row("h", 1, Proven),
+            CheckpointRow {
+                kind: CheckpointKind::Merge,
+                ..row("h", 2, Proven)
+            },
         ];
         let commit = |repository| base_of_next(&rows, repository).map(|row| row.commit.as_str());
         assert_eq!(
@@ -272,5 +283,10 @@ mod tests {
         assert_eq!(commit("e"), None);
         assert_eq!(commit("f"), Some("f2"));
         assert_eq!(commit("g"), None);
+        assert_eq!(
+            commit("h"),
+            Some("h1"),
+            "the workspace has not what the merge has"
+        );
     }
 }

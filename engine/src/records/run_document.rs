@@ -55,6 +55,9 @@ pub(crate) struct KeptBranch {
     /// Rows of earlier versions do not have it; then the default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) checkpoint_interval_ms: Option<u64>,
+    /// Whether its work is merged where others have gone on with the branch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) merges: bool,
 }
 
 /// The properties of a run that do not change when it is resumed. Rows of earlier versions do not

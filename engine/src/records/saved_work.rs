@@ -77,6 +77,10 @@ pub struct SavedWork {
 pub enum SavedState {
     /// It was sent, and the task's branch is proven to have it.
     Pushed,
+    /// Others had gone on with the task's branch. It was merged with what they did, and the branch is
+    /// proven to have the merge, which is the commit. The workspace has their part once the task is
+    /// resumed.
+    Recovered,
     /// The branch is proven to have had it before; without a remote: there is nothing to commit.
     NoChanges,
     /// It is in the store, and there is no remote.

@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, Label, LockedWorkspace,
-    Operation, SnapshotId,
+    CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, KeptCheckpoint, Label,
+    LockedWorkspace, MergeRequest, Operation, SnapshotId,
 };
+use stillframe_remote::ObjectId;
 
 use crate::actors::Parts;
 use crate::error::Error;
@@ -13,7 +14,7 @@ use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::target::Target;
 use crate::saving::told::Telling;
-use crate::saving::work::{Made, Wanted};
+use crate::saving::work::{Made, Merged, Wanted};
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
 use crate::workspace::capture;
@@ -62,15 +63,10 @@ pub(crate) fn make(
     let base = base_of_next(&known, &repository);
     let checkpoints = target.checkpoints();
     let name = task.full_name();
-    // One that is kept and has no row was made by who died before it was written.
     let kept = checkpoints
         .kept_checkpoints(op, locked, &name)
         .map_err(|e| Error::new(e.kind(), e))?;
-    let of_rows = known.iter().filter(|row| row.repository == repository);
-    let numbers = of_rows
-        .map(|row| row.seq)
-        .chain(kept.iter().map(|kept| kept.number));
-    let number = numbers.max().unwrap_or(0) + 1;
+    let number = next_number(&known, &kept, &repository);
     let at = parts.now();
     let mut request = CheckpointRequest::new(&name, number, message(&name, wanted)?, at)
         .on_remote(wanted.on_remote.clone());
@@ -115,6 +111,87 @@ pub(crate) fn make(
         outcome,
         snapshot: snapshot.clone(),
     })
+}
+
+/// The number of the next checkpoint. One that is kept and has no row was made by who died before it was
+/// written.
+fn next_number(known: &[CheckpointRow], kept: &[KeptCheckpoint], repository: &str) -> u64 {
+    let of_rows = known.iter().filter(|row| row.repository == repository);
+    let numbers = of_rows
+        .map(|row| row.seq)
+        .chain(kept.iter().map(|kept| kept.number));
+    numbers.max().unwrap_or(0) + 1
+}
+
+/// Merges a checkpoint with what its branch is at, and puts that on record before anybody can have seen
+/// it; `None`: they conflict, or cannot be merged here.
+pub(crate) fn merge(
+    op: &Operation,
+    telling: &Telling<'_>,
+    locked: &mut LockedWorkspace,
+    target: &Target,
+    checkpoint: &CheckpointRow,
+    tip: ObjectId,
+) -> Result<Option<Merged>, Error> {
+    let Telling {
+        parts,
+        task,
+        wanted,
+    } = telling;
+    let known = of_name(parts, task)?;
+    let (repository, name) = (locked.id().to_owned(), task.full_name());
+    let checkpoints = target.checkpoints();
+    let kept = checkpoints
+        .kept_checkpoints(op, locked, &name)
+        .map_err(|e| Error::new(e.kind(), e))?;
+    let number = next_number(&known, &kept, &repository);
+    let tip = tip.to_string();
+    let mut on_remote = wanted.on_remote.clone();
+    // It may have come there since.
+    on_remote.push(tip.clone());
+    let both = (checkpoint.commit.clone(), tip);
+    let request = MergeRequest::new(&name, number, message(&name, wanted)?, both)
+        .on_remote(on_remote)
+        .borrow(parts.settings.borrow);
+    let made = match checkpoints.merge_checkpoint(op, locked, &request) {
+        Ok(Some(made)) => made,
+        Ok(None) => return Ok(None),
+        // The work goes beside the branch, as if there were a conflict.
+        Err(e) => {
+            tracing::warn!(error = %e, "a task's work is not merged with its branch");
+            return Ok(None);
+        }
+    };
+    let is_it = |row: &&CheckpointRow| {
+        row.task_id == task.id && row.repository == repository && row.commit == made.commit
+    };
+    // One that was made before, and not sent.
+    let earlier = known.iter().filter(is_it);
+    let mut earlier = earlier.filter(|row| row.kind == CheckpointKind::Merge);
+    let earlier = earlier.next_back().and_then(|row| {
+        let kept = kept.iter().find(|kept| kept.number == row.seq)?;
+        Some((row.clone(), kept.clone()))
+    });
+    if let Some((row, kept)) = earlier {
+        let forgotten = checkpoints.forget_checkpoints(op, locked, &name, &[number]);
+        if let Err(e) = forgotten {
+            tracing::warn!(error = %e, "a second name of a checkpoint stays");
+        }
+        capture::keep(parts, wanted.fenced(vec![telling.retried()]))?;
+        return Ok(Some(Merged { row, kept }));
+    }
+    let row = CheckpointRow {
+        kind: CheckpointKind::Merge,
+        ..row(
+            task,
+            wanted,
+            &repository,
+            (number, &made.commit),
+            parts.now(),
+        )
+    };
+    capture::keep(parts, wanted.fenced(vec![added(&row), telling.retried()]))?;
+    Ok(Some(Merged { row, kept: made }))
 }
 
 /// The checkpoints of all tasks of this name, wherever their branches are: the same work may have
@@ -199,7 +276,7 @@ fn row(
 fn message(task: &str, wanted: &Wanted) -> Result<String, Error> {
     let kind = match wanted.kind {
         CheckpointKind::Wip => Kind::Wip,
-        CheckpointKind::Periodic => Kind::Periodic,
+        CheckpointKind::Periodic | CheckpointKind::Merge => Kind::Periodic,
         CheckpointKind::Blocked => Kind::Blocked,
     };
     // A value that is missing is `unknown`.

@@ -16,4 +16,5 @@ mod switching;
 pub(crate) mod target;
 mod told;
 pub(crate) mod waiting;
+mod way;
 pub(crate) mod work;

@@ -19,10 +19,14 @@ use crate::state::error::StateError;
 
 /// What became of a task's work.
 pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fate) -> SavedWork {
-    let commit = made
-        .row
-        .as_ref()
-        .map(|row: &CheckpointRow| row.commit.clone());
+    let merged = match fate {
+        Fate::Merged(merged, _) => Some(merged),
+        _ => None,
+    };
+    let row = merged.map(|merged| &merged.row).or(made.row.as_ref());
+    let commit = row.map(|row| row.commit.clone());
+    let kept = merged.map(|merged| &merged.kept);
+    let kept = kept.or(made.outcome.checkpoint.as_ref());
     let (state, side_branch, advanced_to, not_sent) = match fate {
         Fate::Kept if commit.is_none() => (SavedState::NoChanges, None, None, None),
         Fate::Kept => (SavedState::RecordedOnly, None, None, None),
@@ -33,6 +37,7 @@ pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fat
             };
             (state, None, sent.advanced_to, None)
         }
+        Fate::Merged(_, sent) => (SavedState::Recovered, None, sent.advanced_to, None),
         Fate::Beside(not_sent, sent) => {
             let side = Some(sent.branch.as_str().to_owned());
             (
@@ -53,18 +58,14 @@ pub(crate) fn saved(target: &Target, task: &WorkTaskRow, made: &Made, fate: &Fat
         remote: target.address.as_ref().map(|of| of.address.to_string()),
         state,
         commit,
-        is_new: made.outcome.is_new,
+        is_new: made.outcome.is_new || merged.is_some(),
         snapshot: made.snapshot.clone(),
         carried: false,
         side_branch,
         advanced_to: advanced_to.map(|id| id.to_string()),
         failure: not_sent.map(|not_sent| failure(not_sent.kind)),
         error: not_sent.map(|not_sent| not_sent.why.clone()),
-        kept_as: made
-            .outcome
-            .checkpoint
-            .as_ref()
-            .map(|kept| kept.reference.clone()),
+        kept_as: kept.map(|kept| kept.reference.clone()),
         secrets: findings
             .map(|found| FoundSecret {
                 rule: found.rule.clone(),

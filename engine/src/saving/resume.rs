@@ -15,7 +15,7 @@ use crate::actors::core::Core;
 use crate::branches::resume::{Answer, Owner, Remote, Resume, Seen, Tip, resume};
 use crate::error::{Error, chain};
 use crate::id::SessionId;
-use crate::records::checkpoint::{CheckpointStatus, base_of_next};
+use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
 use crate::records::resumed_work::{ResumeState, ResumedWork};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::asking::{Asking, asking};
@@ -386,6 +386,9 @@ impl Going {
             .kept_checkpoints(op, workspace, &task);
         let mut kept = kept.map_err(|e| Error::new(e.kind(), e))?;
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.number));
+        let rows = making::of_name(&self.parts, &self.task)?;
+        // The workspace has never been as a merge of others' work says, unless it was brought there.
+        kept.retain(|kept| !is_merge_alone(&rows, &kept.commit));
         let mut newest = kept.into_iter().take(LOOKED_AT).map(|kept| kept.commit);
         Ok(newest.find(|commit| self.reaches(op, to, commit) == Answer::Yes))
     }
@@ -537,6 +540,12 @@ fn answered(reaches: Option<Reaches>) -> Answer {
         Some(Reaches::No) => Answer::No,
         Some(Reaches::Unknown) | None => Answer::Unanswered,
     }
+}
+
+/// Whether a commit is known as a merge, and as no checkpoint of what a workspace had.
+fn is_merge_alone(rows: &[CheckpointRow], commit: &str) -> bool {
+    let mut of_it = rows.iter().filter(|row| row.commit == commit).peekable();
+    of_it.peek().is_some() && of_it.all(|row| row.kind == CheckpointKind::Merge)
 }
 
 pub(super) fn failed(error: BranchError) -> Error {

@@ -1,13 +1,8 @@
 //! Saving a task's work, from the workspace to the proof.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
-use stillframe_backends::{AllowedSecret, ErrorKind, LockedWorkspace, Operation, SnapshotId};
-use stillframe_remote::ObjectId;
+use stillframe_backends::{ErrorKind, LockedWorkspace, Operation, SnapshotId};
 use stillframe_remote::address::ParsedAddress;
-use stillframe_remote::advertised::Advertised;
-use stillframe_remote::branch_name::BranchName;
 use stillframe_remote::failure_kind::FailureKind;
 
 use crate::actors::Parts;
@@ -21,13 +16,14 @@ use crate::records::checkpoint::{
 };
 use crate::records::saved_work::SavedWork;
 use crate::records::work_task::WorkTaskRow;
-use crate::saving::asking::{Asking, asking};
+use crate::saving::asking::asking;
 use crate::saving::lock::TaskLock;
 use crate::saving::making;
 use crate::saving::recorded::saved;
-use crate::saving::sending::{Gate, NotSent, Sender};
+use crate::saving::sending::NotSent;
 use crate::saving::target::Target;
 use crate::saving::told::{self, Telling};
+use crate::saving::way::Way;
 use crate::saving::work::{Content, Fate, Made, Wanted};
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
@@ -186,17 +182,26 @@ impl Prepared {
         };
         // What is captured is kept, however long the remote took to answer.
         let made = turn::work(core, &workspace, "a checkpoint", lock_timeout, making).await?;
-        let (shared, op) = (parts.clone(), cancel.operation());
-        let max_bytes = branch.max_push_bytes;
-        let sending = move || {
-            let fate = match (&made.row, asking, seen) {
-                (None, _, _) | (_, _, Ok(None)) | (_, None, _) => Fate::Kept,
-                (_, _, Err(not_sent)) | (_, Some(Err(not_sent)), _) => Fate::NotSent(not_sent),
-                (Some(row), Some(Ok(asking)), Ok(Some(seen))) => {
-                    let gate = gate(&shared, &target, max_bytes)?;
-                    asking.send(&op, (&target, &task), row, &seen, &gate, &wanted)
-                }
-            };
+        let fate = match (&made.row, asking, seen) {
+            (None, _, _) | (_, _, Ok(None)) | (_, None, _) => Fate::Kept,
+            (_, _, Err(not_sent)) | (_, Some(Err(not_sent)), _) => Fate::NotSent(not_sent),
+            (Some(row), Some(Ok(asking)), Ok(Some(seen))) => {
+                let way = Way {
+                    parts: parts.clone(),
+                    target: target.clone(),
+                    task: task.clone(),
+                    wanted: wanted.clone(),
+                    row: row.clone(),
+                    asking,
+                    seen,
+                    max_bytes: branch.max_push_bytes,
+                    on_divergence: branch.on_divergence,
+                };
+                way.gone(core, cancel).await?
+            }
+        };
+        let shared = parts.clone();
+        let recording = move || {
             let fate = fate.redacted(shared.writer.secrets());
             let mut saved = saved(&target, &task, &made, &fate);
             let telling = Telling {
@@ -210,7 +215,7 @@ impl Prepared {
             saved.carried = has_carried(&telling, &made, &fate, repository)?;
             Ok::<_, Error>(Some(saved))
         };
-        parts.blocking.run_beside(sending).await?
+        parts.blocking.run_beside(recording).await?
     }
 
     /// The snapshot that a checkpoint is made of; `None`: there is nothing new.
@@ -269,7 +274,7 @@ fn has_carried(
         wanted,
     } = telling;
     let Some(run) = &wanted.run_id else {
-        let is_there = matches!(fate, Fate::Sent(_) | Fate::Beside(..));
+        let is_there = !matches!(fate, Fate::Kept | Fate::NotSent(_));
         return Ok(is_there && made.outcome.is_new);
     };
     let rows = parts
@@ -299,67 +304,6 @@ fn task_of(parts: &Parts, target: &Target) -> Result<WorkTaskRow, Error> {
         // Somebody has made it meanwhile, or another task has the branch.
         Err(e) => find()?.ok_or(e),
     }
-}
-
-impl Asking {
-    /// Sends a checkpoint to the task's branch, or beside it. Blocks.
-    fn send(
-        &self,
-        op: &Operation,
-        (target, task): (&Target, &WorkTaskRow),
-        row: &CheckpointRow,
-        seen: &Advertised,
-        gate: &Gate,
-        wanted: &Wanted,
-    ) -> Fate {
-        let sender = Sender {
-            target,
-            remote: self.remote(),
-            op,
-        };
-        let commit: ObjectId = match row.commit.parse() {
-            Ok(commit) => commit,
-            Err(why) => return Fate::NotSent(NotSent::new(FailureKind::LocalGit, why)),
-        };
-        let branch = match BranchName::parse(&task.branch) {
-            Ok(branch) => branch,
-            Err(e) => return Fate::NotSent(NotSent::new(FailureKind::Unknown, e.to_string())),
-        };
-        let not_sent = match sender.send(commit, &branch, seen, gate) {
-            Ok(sent) => return Fate::Sent(sent),
-            Err(not_sent) => not_sent,
-        };
-        if not_sent.kind != FailureKind::RemoteDivergent {
-            return Fate::NotSent(not_sent);
-        }
-        let run = wanted.run_id.as_ref().map(ToString::to_string);
-        let beside = branch.side_branch(run.as_deref().unwrap_or(wanted.session_id.as_str()));
-        match sender.send(commit, &beside, seen, gate) {
-            Ok(sent) => Fate::Beside(not_sent, sent),
-            // Neither has it, and both are named.
-            Err(worse) => Fate::NotSent(NotSent {
-                kind: not_sent.kind.max(worse.kind),
-                why: format!("{}; {}", not_sent.why, worse.why),
-                ..worse
-            }),
-        }
-    }
-}
-
-/// What must not leave this workspace. Blocks.
-fn gate(parts: &Parts, target: &Target, max_bytes: Option<u64>) -> Result<Gate, Error> {
-    let repository = target.opened.workspace.id();
-    let allowed = parts
-        .reader
-        .read_blocking(|store| store.allowed_findings(repository))?;
-    let allowed = allowed
-        .into_iter()
-        .map(|row| AllowedSecret::new(row.rule, row.path, row.fingerprint));
-    Ok(Gate {
-        rules: parts.writer.secrets().clone(),
-        allowed: allowed.collect::<BTreeSet<_>>(),
-        max_bytes,
-    })
 }
 
 /// Puts on record that no checkpoint could be made, and counts that for the task. Blocks.
@@ -424,6 +368,13 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
             };
             changes.push(Change::Branch(Box::new(put)));
         }
+        for (from, merge) in proven_merges(telling, &moved, fate)? {
+            let put = BranchChange::PutCheckpoint {
+                from: Some(from),
+                row: merge,
+            };
+            changes.push(Change::Branch(Box::new(put)));
+        }
         let id = &task.id;
         let found = parts.reader.read_blocking(|store| store.work_task(id))?;
         if let Some(found) = found {
@@ -431,7 +382,7 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
             let is_flagged = failures::count(&mut counted, attempt(row, fate), now);
             counted.error = match fate {
                 Fate::NotSent(not_sent) | Fate::Beside(not_sent, _) => Some(not_sent.why.clone()),
-                Fate::Kept | Fate::Sent(_) => None,
+                Fate::Kept | Fate::Sent(_) | Fate::Merged(..) => None,
             };
             if let (true, Fate::NotSent(not_sent) | Fate::Beside(not_sent, _)) = (is_flagged, fate)
             {
@@ -469,13 +420,53 @@ fn notice(telling: &Telling<'_>, made: &Made, row: &CheckpointRow, fate: &Fate) 
         (_, None) => format!("snapshot {} of the store", made.snapshot),
     };
     match fate {
-        Fate::Kept | Fate::Sent(_) => None,
+        Fate::Kept | Fate::Sent(_) | Fate::Merged(..) => None,
         // Whoever is asked goes on from there.
         Fate::Beside(..) if telling.wanted.kind == CheckpointKind::Blocked => None,
         Fate::NotSent(why) | Fate::Beside(why, _) => {
             telling.notice(why, (&kept, Some(&row.commit)))
         }
     }
+}
+
+/// The merges that the branch is seen to have, with where they stand on record: that of this checkpoint,
+/// and one that was sent by who died before that was put on record. Blocks.
+fn proven_merges(
+    telling: &Telling<'_>,
+    moved: &CheckpointRow,
+    fate: &Fate,
+) -> Result<Vec<(CheckpointStatus, CheckpointRow)>, Error> {
+    let Some(tip) = moved.advanced_to.as_ref() else {
+        return Ok(Vec::new());
+    };
+    let (merge, further) = match fate {
+        Fate::Merged(merged, sent) => (&merged.row.commit, sent.advanced_to),
+        Fate::Sent(_) => (tip, None),
+        Fate::Kept | Fate::NotSent(_) | Fate::Beside(..) => return Ok(Vec::new()),
+    };
+    let id = &telling.task.id;
+    let rows = telling
+        .parts
+        .reader
+        .read_blocking(|store| store.checkpoints(id))?;
+    let rows = rows.into_iter().filter(|row| {
+        row.kind == CheckpointKind::Merge
+            && row.repository == moved.repository
+            && row.commit == *merge
+    });
+    let proven = rows.filter_map(|row| {
+        let status = row.status.next(CheckpointEvent::Proven).ok()?;
+        let proven = CheckpointRow {
+            status,
+            remote: moved.remote.clone(),
+            branch: moved.branch.clone(),
+            advanced_to: further.map(|id| id.to_string()),
+            updated_at: telling.parts.now(),
+            ..row
+        };
+        Some((row.status, proven))
+    });
+    Ok(proven.collect())
 }
 
 /// A checkpoint after what became of it.
@@ -498,6 +489,14 @@ fn moved(
             moved.remote = Some(task.remote.clone());
             moved.branch = Some(sent.branch.as_str().to_owned());
             moved.advanced_to = sent.advanced_to.map(|id| id.to_string());
+            (moved.failure, moved.error) = (None, None);
+        }
+        Fate::Merged(merged, sent) => {
+            moved.status = to(CheckpointEvent::Proven);
+            moved.remote = Some(task.remote.clone());
+            moved.branch = Some(sent.branch.as_str().to_owned());
+            let at = sent.advanced_to.map(|id| id.to_string());
+            moved.advanced_to = Some(at.unwrap_or_else(|| merged.row.commit.clone()));
             (moved.failure, moved.error) = (None, None);
         }
         Fate::Beside(not_sent, sent) => {
@@ -533,7 +532,7 @@ fn attempt(row: &CheckpointRow, fate: &Fate) -> Attempt {
             Attempt::NoChanges
         }
         // It may have got there before, and nobody knew.
-        Fate::Sent(_) => Attempt::Saved,
+        Fate::Sent(_) | Fate::Merged(..) => Attempt::Saved,
         // It is in the store, where the host wants it.
         Fate::Kept => Attempt::NoChanges,
         Fate::NotSent(not_sent) | Fate::Beside(not_sent, _) => Attempt::Failed(not_sent.kind),

@@ -56,6 +56,8 @@ pub(crate) struct NotSent {
     pub(crate) findings: Vec<SecretFinding>,
     /// Whether the remote said that it took the commit.
     pub(crate) was_taken: bool,
+    /// What the branch is at that has a history of its own, if that is here.
+    pub(crate) tip: Option<ObjectId>,
 }
 
 impl NotSent {
@@ -65,6 +67,7 @@ impl NotSent {
             why: why.into(),
             findings: Vec::new(),
             was_taken: false,
+            tip: None,
         }
     }
 
@@ -123,8 +126,29 @@ impl Sender<'_> {
         seen: &Advertised,
         gate: &Gate,
     ) -> Result<Sent, NotSent> {
-        let mut tip = seen.branch(branch);
-        for _ in 0..LOOKS {
+        self.send_onto((commit, branch), seen.branch(branch), seen, gate, LOOKS)
+    }
+
+    /// Sends a merge with `tip` to `branch`, once: whoever is there first keeps it.
+    pub(crate) fn send_merge(
+        &self,
+        (merge, branch): (ObjectId, &BranchName),
+        tip: ObjectId,
+        seen: &Advertised,
+        gate: &Gate,
+    ) -> Result<Sent, NotSent> {
+        self.send_onto((merge, branch), Some(tip), seen, gate, 1)
+    }
+
+    fn send_onto(
+        &self,
+        (commit, branch): (ObjectId, &BranchName),
+        mut tip: Option<ObjectId>,
+        seen: &Advertised,
+        gate: &Gate,
+        looks: usize,
+    ) -> Result<Sent, NotSent> {
+        for look in 1..=looks {
             let (tip_reaches, reaches_tip) = match tip {
                 Some(tip) => self.relation(tip, commit)?,
                 None => (Reaches::No, Reaches::No),
@@ -140,17 +164,22 @@ impl Sender<'_> {
                         was_there: true,
                     });
                 }
-                (Step::Diverged, _) => return Err(self.diverged(commit, branch)),
+                (Step::Diverged, tip) => {
+                    return Err(NotSent {
+                        tip,
+                        ..self.diverged(commit, branch)
+                    });
+                }
                 (Step::Advance, Some(tip)) => {
                     Push::advance(branch.clone(), Ancestry::proven(tip, commit))
                 }
                 (Step::Create | Step::Advance, _) => Push::create(branch.clone(), commit),
             };
-            self.look_through(commit, seen, gate)?;
+            self.look_through(commit, (seen, tip), gate)?;
             match self.remote.push(&push, self.op) {
                 Ok(_) => return self.prove(commit, branch, tip),
                 // Somebody was there first: it is looked at again what the branch has now.
-                Err(e) if e.failure() == FailureKind::RemoteDivergent => {
+                Err(e) if e.failure() == FailureKind::RemoteDivergent && look < looks => {
                     let refs = self.remote.branches(self.op);
                     let refs = refs.map_err(|e| NotSent::of(e.failure(), &e))?;
                     let found = refs.branch(branch);
@@ -159,6 +188,7 @@ impl Sender<'_> {
                     }
                     tip = found;
                 }
+                Err(e) if e.failure() == FailureKind::RemoteDivergent => break,
                 Err(e) => return Err(NotSent::of(e.failure(), &e)),
             }
         }
@@ -198,10 +228,11 @@ impl Sender<'_> {
     fn look_through(
         &self,
         commit: ObjectId,
-        seen: &Advertised,
+        (seen, tip): (&Advertised, Option<ObjectId>),
         gate: &Gate,
     ) -> Result<(), NotSent> {
-        let on_remote = seen.ids().map(|id| id.to_string()).collect();
+        // The branch may have come to its tip since.
+        let on_remote = seen.ids().chain(tip).map(|id| id.to_string()).collect();
         let search = SecretSearch::new(commit.to_string(), gate.rules.clone())
             .on_remote(on_remote)
             .allowed(gate.allowed.clone());

@@ -57,6 +57,19 @@ impl Telling<'_> {
         self.event(EventType::PERSIST_COMMITTED, said)
     }
 
+    /// It was merged with what its branch has, and is about to be sent once more.
+    pub(crate) fn retried(&self) -> Change {
+        self.event(EventType::PUSH_DIVERGENCE_RETRIED, self.divergence(None))
+    }
+
+    fn divergence<'a>(&'a self, side_branch: Option<&'a str>) -> PushDivergence<'a> {
+        PushDivergence {
+            task_id: &self.task.id,
+            branch: &self.task.branch,
+            side_branch,
+        }
+    }
+
     /// What became of it at the remote.
     pub(crate) fn ended(&self, made: &Made, row: &CheckpointRow, fate: &Fate) -> Vec<Change> {
         match fate {
@@ -76,13 +89,13 @@ impl Telling<'_> {
                 };
                 vec![self.event(event_type, said)]
             }
+            Fate::Merged(..) => vec![
+                self.event(EventType::PUSH_DIVERGENCE_RECOVERED, self.divergence(None)),
+                self.event(EventType::PERSIST_PUSHED, self.persisted(row)),
+            ],
             Fate::NotSent(not_sent) => vec![self.failed(row, not_sent)],
             Fate::Beside(not_sent, sent) => {
-                let divergence = PushDivergence {
-                    task_id: &self.task.id,
-                    branch: &self.task.branch,
-                    side_branch: Some(sent.branch.as_str()),
-                };
+                let divergence = self.divergence(Some(sent.branch.as_str()));
                 let mut told = vec![self.event(EventType::PUSH_DIVERGENCE_FAILED, divergence)];
                 if !sent.was_there {
                     told.push(self.event(EventType::PERSIST_PUSHED, self.persisted(row)));

@@ -1,6 +1,6 @@
 //! A task's work on its way: what is wanted of it, what was made, and what became of that. Values.
 
-use stillframe_backends::{CheckpointOutcome, SnapshotId};
+use stillframe_backends::{CheckpointOutcome, KeptCheckpoint, SnapshotId};
 use stillframe_secrets::SecretRules;
 
 use crate::id::{RunId, SessionId};
@@ -114,12 +114,21 @@ pub(crate) struct Made {
     pub(crate) snapshot: SnapshotId,
 }
 
+/// A checkpoint merged with what its branch had, in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Merged {
+    pub(crate) row: CheckpointRow,
+    pub(crate) kept: KeptCheckpoint,
+}
+
 /// What became of a checkpoint at the remote.
 pub(crate) enum Fate {
     /// There is no remote.
     Kept,
     Sent(Sent),
     NotSent(NotSent),
+    /// The branch had a history of its own, and has both.
+    Merged(Box<Merged>, Sent),
     /// The branch has a history of its own, and the work is beside it.
     Beside(NotSent, Sent),
 }
@@ -128,7 +137,7 @@ impl Fate {
     /// Without the secret values that a hook may have quoted.
     pub(crate) fn redacted(self, rules: &SecretRules) -> Self {
         match self {
-            Self::Kept | Self::Sent(_) => self,
+            Self::Kept | Self::Sent(_) | Self::Merged(..) => self,
             Self::NotSent(why) => Self::NotSent(why.redacted(rules)),
             Self::Beside(why, sent) => Self::Beside(why.redacted(rules), sent),
         }

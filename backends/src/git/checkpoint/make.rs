@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use crate::borrow_mode::BorrowMode;
 use crate::checkpoint::{CheckpointError, CheckpointOutcome, CheckpointRequest, KeptCheckpoint};
 use crate::commit::Signature;
 use crate::coverage::{Omission, OmissionReason};
@@ -61,14 +62,15 @@ pub(in crate::git) fn make(
         op,
         repository: &repository,
         store,
-        record,
-        request,
+        record: Some(record),
+        on_remote: &request.on_remote,
+        borrow: request.borrow,
         past: &past,
     };
     // What is there under this number was made for this request.
     let there = store.checkpoints(Some(&request.task))?;
     if let Some(found) = there.iter().find(|found| found.number == number) {
-        let is_it = found.commit == commit || keeping.is_of_request(found.commit, &signature)?;
+        let is_it = found.commit == commit || keeping.is_of(found.commit, &signature, request)?;
         if !is_it {
             return Err(CheckpointError::Conflict(format!(
                 "{} is another checkpoint",
@@ -215,40 +217,44 @@ fn outcome(
 }
 
 /// Bringing in what a checkpoint needs.
-struct Keeping<'a> {
-    op: &'a Operation,
-    repository: &'a UserRepository,
-    store: &'a Store,
-    record: &'a Record,
-    request: &'a CheckpointRequest,
-    past: &'a Past<'a>,
+pub(super) struct Keeping<'a> {
+    pub(super) op: &'a Operation,
+    pub(super) repository: &'a UserRepository,
+    pub(super) store: &'a Store,
+    /// That of the snapshot that it is of; `None`: it is of none.
+    pub(super) record: Option<&'a Record>,
+    /// The full ids of commits that the remote is known to have.
+    pub(super) on_remote: &'a [String],
+    pub(super) borrow: BorrowMode,
+    pub(super) past: &'a Past<'a>,
 }
 
 impl Keeping<'_> {
     /// Whether a commit was made for this very request, at an earlier time: it has the same message,
     /// author and time, or is what was sent or HEAD.
-    fn is_of_request(
+    fn is_of(
         &self,
         commit: ObjectId,
         signature: &Signature,
+        request: &CheckpointRequest,
     ) -> Result<bool, CheckpointError> {
         let Some((found, bytes)) = self.store.commit_of(self.op, commit)? else {
             return Ok(false);
         };
-        let time = self.request.at.as_second();
+        let time = request.at.as_second();
         let text = commit::commit_text(
             found.tree,
             &found.parents,
             (signature, time),
-            &self.request.message,
+            &request.message,
         );
         Ok(text.as_bytes() == bytes)
     }
 
     /// Makes sure that the store has all that `commit` reaches and the remote is not known to have:
     /// commits, trees and blobs. History ends there at what the remote has.
-    fn hold(&self, commit: ObjectId) -> Result<(), CheckpointError> {
-        let on_remote = self.request.on_remote.iter();
+    pub(super) fn hold(&self, commit: ObjectId) -> Result<(), CheckpointError> {
+        let on_remote = self.on_remote.iter();
         let on_remote: Vec<ObjectId> = on_remote.filter_map(|id| id.parse().ok()).collect();
         let ends = self.store.history_ends()?;
         let held = self.held(&on_remote, &ends)?;
@@ -267,8 +273,8 @@ impl Keeping<'_> {
             false => edge,
         };
         let mut known_trees = Vec::new();
-        if self.repository.scope().is_root() {
-            known_trees.push(tree_of(self.record)?);
+        if let Some(record) = self.record.filter(|_| self.repository.scope().is_root()) {
+            known_trees.push(tree_of(record)?);
         }
         let mut wanted: HashSet<ObjectId> = edge.iter().copied().collect();
         let packs = self.store.reader_set()?;
@@ -301,7 +307,7 @@ impl Keeping<'_> {
         let directories = self.repository.object_dirs()?;
         let borrowed = self
             .store
-            .borrow(self.op, &directories, wanted, self.request.borrow)?;
+            .borrow(self.op, &directories, wanted, self.borrow)?;
         if let Some(id) = borrowed.missing.iter().find(|id| !is_had_elsewhere(id)) {
             if self.store.purged()?.contains(&(*id).into()) {
                 return Err(CheckpointError::Unsupported(format!(

@@ -24,6 +24,7 @@ use crate::workspace::{LockedWorkspace, StateDir, TEST_LOCK_TIMEOUT, Workspace};
 
 mod crash;
 mod history;
+mod merging;
 mod secrets;
 mod shapes;
 

@@ -126,6 +126,14 @@ pub(in crate::git) fn made_by(
     Ok((commit.author, at))
 }
 
+/// Who made a commit of these bytes; `None`: they are none.
+pub(in crate::git) fn committer_in(bytes: &[u8]) -> Option<Signature> {
+    let header = String::from_utf8_lossy(bytes);
+    let mut lines = header.lines().take_while(|line| !line.is_empty());
+    let line = lines.find_map(|line| line.strip_prefix("committer "))?;
+    Some(signature(line).0)
+}
+
 /// `Name <address> seconds zone`; what is missing is empty, or the beginning of time.
 fn signature(text: &str) -> (Signature, i64) {
     let (name, rest) = text.split_once('<').unwrap_or((text, ""));

@@ -52,6 +52,8 @@ pub(in crate::git) struct Unreached {
 const ONE: u8 = 1;
 const OTHER: u8 = 2;
 const BOTH: u8 = ONE | OTHER;
+/// Another that both reach reaches it.
+const BEFORE: u8 = 4;
 
 impl<'a> Past<'a> {
     pub(in crate::git) fn new(
@@ -138,6 +140,48 @@ impl<'a> Past<'a> {
             Some(id) => Relation::CutAt(*id),
             None => Relation::Apart,
         })
+    }
+
+    /// The newest commits that both reach, none of which another of them reaches. Neither of the two
+    /// contains the other.
+    pub(in crate::git) fn bases(
+        &self,
+        one: ObjectId,
+        other: ObjectId,
+    ) -> Result<Vec<ObjectId>, CheckpointError> {
+        let mut walk = Walk::new(self, |marks| marks & BEFORE == 0);
+        for (id, mark) in [(one, ONE), (other, OTHER)] {
+            if !walk.push(id, mark)? {
+                let commit = id.to_string();
+                return Err(CheckpointError::CommitMissing { commit });
+            }
+        }
+        let mut found = Vec::new();
+        while let Some((commit, marks)) = walk.next()? {
+            let marks = match marks {
+                BOTH => {
+                    found.push(commit.id);
+                    BOTH | BEFORE
+                }
+                marks => marks,
+            };
+            for parent in &commit.parents {
+                walk.push(*parent, marks)?;
+            }
+        }
+        found.retain(|id| walk.marks[id] == BOTH);
+        // Clocks that differ may have had one looked at before what reaches it.
+        let mut bases = Vec::new();
+        for id in &found {
+            let mut is_last = true;
+            for later in found.iter().filter(|later| *later != id) {
+                is_last &= self.relation(*later, *id)? != Relation::Contains;
+            }
+            if is_last {
+                bases.push(*id);
+            }
+        }
+        Ok(bases)
     }
 
     /// The commits that `tips` reach and `others` do not. Of the latter, one that is nowhere reaches
