@@ -25,9 +25,9 @@ use stillframe::{
 };
 
 use crate::args::{
-    ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs, GcArgs,
-    ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs, SessionsArgs, ShowArgs,
-    SnapshotArgs, SnapshotVerb, TaskCommand, TokenArgs, UndoArgs,
+    ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs,
+    FollowUpArgs, GcArgs, ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs,
+    SessionsArgs, ShowArgs, SnapshotArgs, SnapshotVerb, TaskCommand, TokenArgs, UndoArgs,
 };
 use crate::branch;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Held, Settings, TaskSettings};
@@ -120,6 +120,8 @@ pub(crate) enum Request {
     FollowEvents(EventsOf),
     /// What is asked of tasks.
     Task(TaskRequest),
+    /// Go on with a task that waits.
+    FollowUp(Box<FollowUpRequest>),
     /// What is asked of notices.
     Notices(NoticesRequest),
     /// List artifacts.
@@ -185,8 +187,6 @@ pub(crate) enum TaskRequest {
     CheckpointOfRun(Box<CurrentRun>, Box<BranchArgs>),
     /// Say that the run whose command this is cannot go on without a person.
     Block(Box<CurrentRun>, String),
-    /// Go on with one that waits.
-    FollowUp(Box<FollowUpRequest>),
     /// Let a finding be sent, or no more; `None`: list those that may be.
     AllowSecret(Box<WorkspaceOptions>, Option<(AllowedSecret, Allowance)>),
 }
@@ -427,7 +427,7 @@ impl Request {
                 id: id.to_string_lossy().into_owned(),
                 to,
             },
-            Command::Task { command } => Self::Task(task(command, json, &chooser)?),
+            Command::Task { command } => task(command, json, &chooser)?,
             Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
             Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
             Command::Artifact { command } => match command {
@@ -571,6 +571,7 @@ impl Request {
             Self::Run(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
             Self::Steps(request) => request.options.workspace.as_ref().map(|w| w.path.as_path()),
             Self::Resume(request) => request.workspace.as_deref(),
+            Self::FollowUp(request) => request.workspace.as_deref(),
             Self::Snapshot(workspace, _)
             | Self::SnapshotIfChanged(workspace, _)
             | Self::RemoveSnapshots(workspace, _)
@@ -1066,8 +1067,8 @@ fn send_notices(surroundings: &Surroundings) -> Result<NoticesRequest, Failure> 
     }
 }
 
-fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<TaskRequest, Failure> {
-    Ok(match command {
+fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+    Ok(Request::Task(match command {
         TaskCommand::Name { id, namespace } => {
             let mut options = WorkBranchOptions::of(id);
             options.namespace = namespace.or(chooser.of_tasks().namespace);
@@ -1089,34 +1090,20 @@ fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<TaskR
                         "--workspace, --namespace, --remote and --on-divergence are those of the run without an ID of a task; nothing was done",
                     ));
                 }
-                return Ok(TaskRequest::CheckpointOfRun(
+                return Ok(Request::Task(TaskRequest::CheckpointOfRun(
                     Box::new(run),
                     Box::new(args.branch),
-                ));
+                )));
             };
             let options = branch::of_task(id, args.branch, chooser.of_tasks())?;
             let workspace = chooser.configured()?.0;
             TaskRequest::Checkpoint(Box::new(workspace), Box::new(options))
         }
+        TaskCommand::FollowUp(args) => return Ok(follow_up(args, json, chooser)),
         TaskCommand::Block { reason } => TaskRequest::Block(
             Box::new(current_run(chooser, "there is none that could be blocked")?),
             reason,
         ),
-        TaskCommand::FollowUp(args) => {
-            let mut words = args.command.into_iter();
-            let command = words
-                .next()
-                .map(|program| foreground(program, words.as_slice(), json));
-            TaskRequest::FollowUp(Box::new(FollowUpRequest {
-                task: args.id,
-                input: FollowUpInput::new(args.input_id, args.text),
-                token: args.token,
-                command,
-                workspace: chooser.named.as_ref().map(PathBuf::from),
-                current: chooser.surroundings.current_dir.clone(),
-                config: chooser.surroundings.config.clone(),
-            }))
-        }
         TaskCommand::AllowSecret(args) => {
             let allowance = match args.remove {
                 true => Allowance::TakenBack,
@@ -1131,7 +1118,24 @@ fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<TaskR
             };
             TaskRequest::AllowSecret(Box::new(chooser.plain()?), finding)
         }
-    })
+    }))
+}
+
+/// A task that waits, and its input.
+fn follow_up(args: FollowUpArgs, json: bool, chooser: &Chooser<'_>) -> Request {
+    let mut words = args.command.into_iter();
+    let command = words
+        .next()
+        .map(|program| foreground(program, words.as_slice(), json));
+    Request::FollowUp(Box::new(FollowUpRequest {
+        task: args.id,
+        input: FollowUpInput::new(args.input_id, args.text),
+        token: args.token,
+        command,
+        workspace: chooser.named.as_ref().map(PathBuf::from),
+        current: chooser.surroundings.current_dir.clone(),
+        config: chooser.surroundings.config.clone(),
+    }))
 }
 
 fn show_task(args: ShowArgs, chooser: &Chooser<'_>) -> Result<ShowTask, Failure> {

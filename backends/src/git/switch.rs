@@ -306,6 +306,11 @@ fn decide(
         },
         scope,
     })?;
+    refuse_in_the_way(decided)
+}
+
+/// What comes, unless something of it is in somebody's way, which is named.
+fn refuse_in_the_way(decided: Vec<Coming>) -> Result<Vec<Coming>, BranchError> {
     let in_the_way: BTreeSet<String> = decided
         .iter()
         .filter_map(|coming| match &coming.file {

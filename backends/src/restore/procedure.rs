@@ -131,26 +131,22 @@ fn restore_in_place<B: Restorable>(
     }
     let taken = taken_guard(backend, workspace, options);
     let is_taken = taken.is_some();
-    let guard = match taken {
-        Some(guard) => guard,
-        None => backend
-            .capture(
-                op,
-                workspace,
-                &guard_options,
-                &goal.keep(),
-                publishes_guard(),
-            )
-            .map_err(RestoreError::Guard)?,
+    let captured = || {
+        backend.capture(
+            op,
+            workspace,
+            &guard_options,
+            &goal.keep(),
+            publishes_guard(),
+        )
     };
+    let guard = taken.map_or_else(captured, Ok);
+    let guard = guard.map_err(RestoreError::Guard)?;
     let moves_some = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
     let mut repository =
         repository.map(|prepared| guarded_by(op, backend, workspace, prepared, guard.record()));
-    if is_taken && moves_some && repository.as_ref().is_some_and(|r| r.plan.is_empty()) {
-        // The branch was decided by an index that is not there any more.
-        let path = RelPath::root().join(b".git").join(b"index");
-        return Err(RestoreError::Changed { path });
-    }
+    let moves_none = repository.as_ref().is_some_and(|r| r.plan.is_empty());
+    refuse_another_index(is_taken && moves_some && moves_none)?;
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
@@ -214,6 +210,15 @@ fn restore_in_place<B: Restorable>(
         attributes_lost: carried.attributes_lost,
         durations,
     })
+}
+
+/// Refuses a branch that was decided by an index which is not there any more.
+fn refuse_another_index(is_another: bool) -> Result<(), RestoreError> {
+    let path = RelPath::root().join(b".git").join(b"index");
+    match is_another {
+        true => Err(RestoreError::Changed { path }),
+        false => Ok(()),
+    }
 }
 
 /// What a switch goes on from, if the guard has its id: it is the guard then.

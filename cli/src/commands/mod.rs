@@ -162,6 +162,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Export { id, to } => {
             until_a_signal(|cancellation| export::export(tools, &id, to, cancellation)).await
         }
+        Request::FollowUp(request) => Box::pin(follow_up::answer(tools, *request)).await,
         Request::Task(request) => task::answer(tools, request).await,
         Request::Notices(request) => notices::answer(tools, request).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,

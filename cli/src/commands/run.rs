@@ -20,7 +20,7 @@ use stillframe::steps::BoxAdapter;
 use stillframe::tasks::FollowUpInput;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, CancellationToken, CommandAdapter, Error, ErrorKind,
-    RunContext, RunId, RunOptions, RunStatus, SessionId, Snapshot,
+    RunContext, RunId, RunOptions, RunOutcome, RunStatus, SessionId, Snapshot,
 };
 
 use super::checkpoints::Saved;
@@ -144,20 +144,8 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         console: tools.console,
         progress: tools.progress.clone(),
     });
-    let execution = async {
-        match (carried.session, carried.follow_up) {
-            (_, Some((task, input))) => {
-                let claim = tools.engine.claim_follow_up(&task, input, options, adapter);
-                claim.await
-            }
-            (Some(id), None) => {
-                let session = tools.engine.session(id).await?;
-                session.execute_run(options, adapter).await
-            }
-            (None, None) => tools.engine.run_once(options, adapter).await,
-        }
-    };
-    let mut execution = Box::pin(execution);
+    let which = (carried.session, carried.follow_up);
+    let mut execution = Box::pin(execute(tools, which, options, adapter));
     let mut signal = None;
     // The run, as long as it is to be parked and has not begun.
     let mut not_begun = None;
@@ -229,6 +217,24 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     );
     reply.failure = failure(&ended, &carried.elsewhere);
     Ok(reply.exit_code(exit_code(&ended, signal)))
+}
+
+/// Has the engine do a run: one that waits for this input, one in this session, or one of its own.
+async fn execute(
+    tools: &Tools,
+    which: (Option<SessionId>, Option<(String, FollowUpInput)>),
+    options: RunOptions,
+    adapter: BoxAdapter,
+) -> Result<RunOutcome, Error> {
+    let engine = &tools.engine;
+    match which {
+        (_, Some((task, input))) => engine.claim_follow_up(&task, input, options, adapter).await,
+        (Some(id), None) => {
+            let session = engine.session(id).await?;
+            session.execute_run(options, adapter).await
+        }
+        (None, None) => engine.run_once(options, adapter).await,
+    }
 }
 
 /// Tells of a run that has ended. `again`: the command that brings its workspace to the branch of its task.

@@ -13,7 +13,7 @@ use stillframe::tasks::WorkBranchOptions;
 use stillframe::{CancellationToken, RunId, WorkspaceOptions};
 
 use super::config::row;
-use super::{Tools, follow_up, notices, until_a_signal, while_wanted};
+use super::{Tools, notices, until_a_signal, while_wanted};
 use crate::args::BranchArgs;
 use crate::branch;
 use crate::config::{Held, Source};
@@ -87,7 +87,6 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
             until_a_signal(|cancellation| checkpoint_of_run(tools, *run, *args, cancellation)).await
         }
         TaskRequest::Block(run, reason) => block(tools, *run, reason).await,
-        TaskRequest::FollowUp(request) => Box::pin(follow_up::answer(tools, *request)).await,
         TaskRequest::Resume(workspace, branch) => {
             while_wanted(*workspace, |workspace| resume(tools, workspace, *branch)).await
         }

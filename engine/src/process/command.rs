@@ -367,30 +367,14 @@ impl Adapter for CommandAdapter {
         let _part = context.steps.part(context.within);
         let cwd = self.working_directory(context.workspace.as_deref());
         let began = Instant::now();
-        let pipes = match self.pipes() {
-            Ok(pipes) => pipes,
-            Err(e) => {
-                return Err(AdapterError::failed(format!(
-                    "cannot pass on its streams: {e}"
-                )));
-            }
+        let cannot = |what: &'static str| {
+            move |e: std::io::Error| AdapterError::failed(format!("cannot {what}: {e}"))
         };
-        let input = match self.input(&context).await {
-            Ok(input) => input,
-            Err(e) => {
-                return Err(AdapterError::failed(format!(
-                    "cannot give it the input: {e}"
-                )));
-            }
-        };
-        let mut terminal = match self.terminal(&context.blocking).await {
-            Ok(terminal) => terminal,
-            Err(e) => {
-                return Err(AdapterError::failed(format!(
-                    "cannot give it the terminal: {e}"
-                )));
-            }
-        };
+        let pipes = self.pipes().map_err(cannot("pass on its streams"))?;
+        let input = self.input(&context).await;
+        let input = input.map_err(cannot("give it the input"))?;
+        let terminal = self.terminal(&context.blocking).await;
+        let mut terminal = terminal.map_err(cannot("give it the terminal"))?;
         let mut orphans = self.orphans(&context.blocking).await;
         let given = (&context, input.as_ref());
         let mut child = match self.start(cwd.as_deref(), pipes.streams, given).await {

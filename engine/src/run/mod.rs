@@ -7,6 +7,7 @@ pub(crate) mod cancel;
 pub(crate) mod closing;
 pub(crate) mod end;
 pub(crate) mod execute;
+pub(crate) mod give_up;
 pub(crate) mod heartbeat;
 pub(crate) mod lock;
 mod on_record;

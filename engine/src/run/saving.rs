@@ -21,11 +21,12 @@ use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{KeptOptions, WorkspaceSummary, document};
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::SavedWork;
-use crate::run::cancel;
 use crate::run::closing::Closing;
 use crate::run::end::{Changed, End, Left, end_run};
+use crate::run::give_up::{end_own_session, give_up};
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
+use crate::run::recorded as on_the_record;
 use crate::saving::recorded;
 use crate::saving::save::Prepared;
 use crate::saving::waiting::{self, Waits};
@@ -118,7 +119,10 @@ pub(super) async fn settle(
     end_run(core, (&run.session_id, &run.id), end).await?;
     if event == RunEvent::Proven && is_unwanted {
         // It is on its branch, and nobody wants it to go on.
-        Box::pin(cancel::cancel(core, &run.id)).await?;
+        if let Some(found) = on_the_record::recorded(core, &run.id).await? {
+            Box::pin(give_up(core, &found)).await?;
+            Box::pin(end_own_session(core, &found.row)).await;
+        }
     }
     Ok(Settled::Done)
 }

@@ -119,7 +119,7 @@ pub(crate) async fn settle_if_left(core: &Core, run_id: &RunId) -> Result<(), Er
 
 async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
     if run.status.is_being_saved() {
-        return saving::settle(core, run, why).await;
+        return Box::pin(saving::settle(core, run, why)).await;
     }
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;

@@ -6,7 +6,7 @@ use stillframe_remote::failure_kind::FailureKind;
 use tokio_util::sync::CancellationToken;
 
 use super::RunTask;
-use super::ending::returned;
+use super::result::returned;
 use crate::error::{Error, stopped};
 use crate::events::data::RunEnded;
 use crate::events::event::EventType;

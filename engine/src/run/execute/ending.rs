@@ -1,13 +1,12 @@
 //! Ending a run: the record of the end, and the answer to the caller.
 
-use serde_json::Value;
 use stillframe_backends::{ErrorKind, Interrupt};
 use stillframe_remote::failure_kind::FailureKind;
 use tokio_util::sync::CancellationToken;
 
 use super::RunTask;
 use super::blocked::Way;
-use super::result::unwanted;
+use super::result::{returned, unwanted};
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::RunEnded;
@@ -19,7 +18,6 @@ use crate::records::question::QuestionRecord;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::EndsAs;
 use crate::records::run::{RunEvent, RunStatus};
-use crate::records::run_document::{KeptOutput, document};
 use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
@@ -400,12 +398,6 @@ impl RunTask {
             is_stored: false,
         })
     }
-}
-
-/// What the row of a run says of what its adapter returned.
-pub(super) fn returned(result: &RunResult) -> Value {
-    let output = result.output.as_ref();
-    output.map_or(Value::Null, |output| document(&KeptOutput::of(output)))
 }
 
 /// Ends a run whose task has panicked, which takes a defect of the engine.

@@ -1,5 +1,6 @@
 //! What the result of an adapter means for its run.
 
+use serde_json::Value;
 use stillframe_backends::ErrorKind;
 
 use super::Asked;
@@ -9,6 +10,7 @@ use crate::policy::violation::PolicyViolation;
 use crate::records::outcome::RunResult;
 use crate::records::output::AdapterOutput;
 use crate::records::run::RunStatus;
+use crate::records::run_document::{KeptOutput, document};
 use crate::step::adapter_error::{AdapterError, Ending};
 
 /// What the end of the adapter's task means for the run. `asked`: what it was asked to end for.
@@ -132,4 +134,10 @@ pub(super) fn unwanted() -> RunResult {
             "it was cancelled, and has ended",
         )),
     }
+}
+
+/// What the row of a run says of what its adapter returned.
+pub(super) fn returned(result: &RunResult) -> Value {
+    let output = result.output.as_ref();
+    output.map_or(Value::Null, |output| document(&KeptOutput::of(output)))
 }
