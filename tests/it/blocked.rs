@@ -561,6 +561,49 @@ fn what_was_saved_beside_the_branch_is_what_a_follow_up_goes_on_with() {
     assert_eq!(shown, "work\nmore");
 }
 
+#[test]
+fn a_blocked_run_that_was_merged_with_what_others_did_goes_on_with_both() {
+    let ws = scene();
+    let script = format!(
+        "t=$({{ git ls-tree HEAD; printf '100644 blob %s\tother\n' $(echo o | git hash-object -w --stdin); }} | git mktree); \
+         c=$(git -c user.name=o -c user.email=o@example.org commit-tree -p HEAD -m other $t); \
+         git push -q origin $c:refs/heads/{BRANCH}; echo work > work; stillframe task block why >&2"
+    );
+    let args = [
+        "run",
+        "--task",
+        "42",
+        "--on-divergence",
+        "merge",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let waits = ws.try_json(args).exits(75).json();
+    assert_eq!(waits["workspace"]["saved"]["state"], "recovered", "{waits}");
+    let merge = waits["follow_up"]["last_checkpoint"].as_str().unwrap();
+    assert_eq!(at(&ws, BRANCH).as_deref(), Some(merge));
+    let both = "test -f work && test -f other && echo more >> work";
+    let args = [
+        "task",
+        "follow-up",
+        "42",
+        "--input-id",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        both,
+    ];
+    ws.try_json(args).ok();
+    let listed = git::text(&ws.home(), &remote(&ws), ["ls-tree", "--name-only", BRANCH]);
+    assert!(
+        listed.contains("other") && listed.contains("work"),
+        "{listed}"
+    );
+}
+
 /// A host's agent, which asks in its second step.
 struct Agent;
 

@@ -45,6 +45,7 @@ pub(crate) async fn waits(
         let is_seen = [
             SavedState::Pushed,
             SavedState::NoChanges,
+            SavedState::Recovered,
             SavedState::PushedBeside,
         ];
         is_seen.contains(&saved.state)
