@@ -51,7 +51,16 @@ fn at(ws: &TestWorkspace, branch: &str) -> Option<String> {
 }
 
 fn run(ws: &TestWorkspace, script: &str) -> Output {
-    ws.try_json(["run", "--task", "42", "--", "sh", "-c", script])
+    run_with(ws, &[], script)
+}
+
+fn run_with(ws: &TestWorkspace, options: &[&str], script: &str) -> Output {
+    let args = [
+        &["run", "--task", "42"],
+        options,
+        &["--", "sh", "-c", script],
+    ];
+    ws.try_json(args.concat())
 }
 
 fn blocked(ws: &TestWorkspace) -> Value {
@@ -60,6 +69,12 @@ fn blocked(ws: &TestWorkspace) -> Value {
 
 fn follow_up(ws: &TestWorkspace, id: &str, text: &str) -> Output {
     ws.try_json(["task", "follow-up", "42", "--input-id", id, "--text", text])
+}
+
+/// Goes on with another command than the one on record.
+fn follow_up_with(ws: &TestWorkspace, id: &str, script: &str) -> Output {
+    let args = ["task", "follow-up", "42", "--input-id", id];
+    ws.try_json([&args[..], &["--", "sh", "-c", script]].concat())
 }
 
 fn task(ws: &TestWorkspace) -> Value {
@@ -186,18 +201,7 @@ fn a_second_block_has_the_new_commit_and_input_is_taken_once_and_in_order() {
     let ws = scene();
     let first = blocked(&ws)["follow_up"]["last_checkpoint"].clone();
     let again = "echo more >> log; stillframe task block 'and which host?' >&2; exit 0";
-    let args = [
-        "task",
-        "follow-up",
-        "42",
-        "--input-id",
-        "7",
-        "--",
-        "sh",
-        "-c",
-        again,
-    ];
-    let second = ws.try_json(args).exits(75).json();
+    let second = follow_up_with(&ws, "7", again).exits(75).json();
     assert_eq!(second["follow_up"]["waiting_reason"], "and which host?");
     let commit = second["follow_up"]["last_checkpoint"].as_str().unwrap();
     assert_ne!(first, *commit);
@@ -238,17 +242,9 @@ fn without_proof_a_blocked_run_has_failed_and_its_work_stays() {
     let ws = scene();
     let hook = remote(&ws).join("hooks/pre-receive");
     ws_hook(&hook);
-    let args = [
-        "run",
-        "--task",
-        "42",
-        "--rollback-on-failure",
-        "--",
-        "sh",
-        "-c",
-        ASKS,
-    ];
-    let failed = ws.try_json(args).exits(3).json();
+    let failed = run_with(&ws, &["--rollback-on-failure"], ASKS)
+        .exits(3)
+        .json();
     assert_eq!(failed["status"], "failed");
     let why = failed["error"]["message"].as_str().unwrap();
     assert!(
@@ -380,18 +376,7 @@ fn a_second_question_on_the_same_commit_is_told_too() {
     let ws = scene();
     run(&ws, "stillframe task block first >&2").exits(75);
     let again = "stillframe task block second >&2";
-    let args = [
-        "task",
-        "follow-up",
-        "42",
-        "--input-id",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        again,
-    ];
-    ws.try_json(args).exits(75);
+    follow_up_with(&ws, "1", again).exits(75);
     let notices = ws.json(["notices"]);
     let [first, second] = notices.as_array().unwrap().as_slice() else {
         panic!("{notices}");
@@ -475,31 +460,21 @@ fn a_run_that_was_refused_while_its_task_waits_is_refused_again() {
 #[test]
 fn a_command_that_is_ended_or_did_what_it_must_not_has_not_blocked() {
     let ws = scene();
-    let args = [
-        "run",
-        "--task",
-        "42",
-        "--timeout",
-        "1s",
-        "--",
-        "sh",
-        "-c",
+    let ended = run_with(
+        &ws,
+        &["--timeout", "1s"],
         "stillframe task block why >&2; sleep 60",
-    ];
-    let ended = ws.try_json(args).exits(124).json();
+    )
+    .exits(124)
+    .json();
     assert_eq!(ended["status"], "timeout");
-    let args = [
-        "run",
-        "--task",
-        "42",
-        "--forbid",
-        "x",
-        "--",
-        "sh",
-        "-c",
+    let failed = run_with(
+        &ws,
+        &["--forbid", "x"],
         "echo > x; stillframe task block why >&2",
-    ];
-    let failed = ws.try_json(args).exits(77).json();
+    )
+    .exits(77)
+    .json();
     assert_eq!(failed["status"], "failed");
     assert_eq!(task(&ws)["status"], "failed");
 }
@@ -540,18 +515,7 @@ fn what_was_saved_beside_the_branch_is_what_a_follow_up_goes_on_with() {
     ws.git(["switch", "-q", "main"]);
     ws.git(["clean", "-qfd"]);
     let script = "test -f work && echo more >> work";
-    let args = [
-        "task",
-        "follow-up",
-        "42",
-        "--input-id",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    ws.try_json(args).ok();
+    follow_up_with(&ws, "1", script).ok();
     assert_eq!(ws.git(["branch", "--show-current"]), beside);
     let shown = git::text(
         &ws.home(),
@@ -569,34 +533,14 @@ fn a_blocked_run_that_was_merged_with_what_others_did_goes_on_with_both() {
          c=$(git -c user.name=o -c user.email=o@example.org commit-tree -p HEAD -m other $t); \
          git push -q origin $c:refs/heads/{BRANCH}; echo work > work; stillframe task block why >&2"
     );
-    let args = [
-        "run",
-        "--task",
-        "42",
-        "--on-divergence",
-        "merge",
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ];
-    let waits = ws.try_json(args).exits(75).json();
+    let waits = run_with(&ws, &["--on-divergence", "merge"], &script)
+        .exits(75)
+        .json();
     assert_eq!(waits["workspace"]["saved"]["state"], "recovered", "{waits}");
     let merge = waits["follow_up"]["last_checkpoint"].as_str().unwrap();
     assert_eq!(at(&ws, BRANCH).as_deref(), Some(merge));
     let both = "test -f work && test -f other && echo more >> work";
-    let args = [
-        "task",
-        "follow-up",
-        "42",
-        "--input-id",
-        "1",
-        "--",
-        "sh",
-        "-c",
-        both,
-    ];
-    ws.try_json(args).ok();
+    follow_up_with(&ws, "1", both).ok();
     let listed = git::text(&ws.home(), &remote(&ws), ["ls-tree", "--name-only", BRANCH]);
     assert!(
         listed.contains("other") && listed.contains("work"),
