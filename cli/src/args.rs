@@ -351,8 +351,8 @@ could not be read, 2 the command line is wrong.")]
     /// List what people outside are told of tasks, and whether they were; or send it.
     ///
     /// Notices are written with what they tell of: that the work of a run is not on the branch of its
-    /// task, or that a blocked task waits for input. The commands that config.toml names send them, soon after they were written. One that
-    /// was not sent is tried again 30 and 60 seconds later, by the next command that writes anything.
+    /// task, or that a blocked task waits for input. The commands that config.toml names send them, soon
+    /// after they were written. One that was not sent is tried again 30 and 60 seconds later, by the next command that writes anything.
     #[command(after_help = "\
 Examples:
   stillframe notices --pending

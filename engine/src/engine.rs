@@ -195,8 +195,8 @@ impl Engine {
         self.core.recovery.get().unwrap_or(&NOTHING)
     }
 
-    /// Accepts no more work, waits for work under way and sends the notices that are due, cancels work that takes longer than the
-    /// grace, and stops. Safe to repeat.
+    /// Accepts no more work, waits for work under way and sends the notices that are due, cancels work
+    /// that takes longer than the grace, and stops. Safe to repeat.
     ///
     /// # Errors
     ///

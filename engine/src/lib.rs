@@ -55,10 +55,6 @@
 
 mod actors;
 mod blocking;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "of much of it only its tests know")
-)]
 mod branches;
 mod engine;
 mod error;

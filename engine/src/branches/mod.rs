@@ -11,4 +11,8 @@ pub(crate) mod notices;
 pub(crate) mod resume;
 pub(crate) mod retries;
 pub(crate) mod standing;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "a run has one repository whose work is saved")
+)]
 pub(crate) mod summary;

@@ -240,6 +240,10 @@ pub(crate) enum Expected {
 }
 
 /// Compares what would be resumed (`None`: nothing) with the commit that a follow-up expects.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "no caller names the commit that it expects")
+)]
 pub(crate) fn compare(expected: &str, found: Option<&str>, has_looked_again: bool) -> Expected {
     match (found == Some(expected), has_looked_again) {
         (true, _) => Expected::Met,

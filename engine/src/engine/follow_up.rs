@@ -61,7 +61,8 @@ impl Engine {
     /// # use stillframe::tasks::FollowUpInput;
     /// # use stillframe::{Engine, Error, ErrorKind, RunOptions};
     /// # struct Comment { id: u64, text: String, is_of_team: bool, is_of_bot: bool }
-    /// # async fn on_comment(engine: Engine, comment: Comment, agent: impl stillframe::Adapter) -> Result<(), Error> {
+    /// # type Done = Result<(), Error>;
+    /// # async fn on_comment(engine: Engine, comment: Comment, agent: impl stillframe::Adapter) -> Done {
     /// let input = FollowUpInput::new(comment.id, comment.text)
     ///     .is_of_allowed_author(comment.is_of_team)
     ///     .is_of_bot(comment.is_of_bot);
