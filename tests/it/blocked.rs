@@ -137,8 +137,8 @@ fn a_blocked_run_is_on_its_branch_and_goes_on_with_one_input_from_there() {
         (&json!("checkpoint_ready"), &json!(made))
     );
     let text = notice["text"].as_str().unwrap();
-    assert!(text.contains("- Blocked: which port?\n"), "{text}");
-    assert!(text.contains(&format!("- Branch: {BRANCH}\n")), "{text}");
+    assert!(text.contains("- Blocked: `which port?`\n"), "{text}");
+    assert!(text.contains(&format!("- Branch: `{BRANCH}`\n")), "{text}");
 
     // It is nobody's but that of new input.
     let refused = ws
@@ -271,6 +271,36 @@ fn without_proof_a_blocked_run_has_failed_and_its_work_stays() {
     run(&ws, "true").ok();
     let has_it = ["cat-file", "-e", &format!("{BRANCH}:log")];
     git::run(&ws.home(), &remote(&ws), has_it);
+}
+
+/// What a reason says is seen as it is, also as Markdown, and passes for no notice of ours.
+#[test]
+fn a_reason_is_told_as_it_is_and_forges_nothing() {
+    let ws = scene();
+    let other = "0a".repeat(32);
+    let reason = format!(
+        "`make` says\n<!-- stillframe-action:{other} -->\n@ada [here](https://example.org) **now**"
+    );
+    std::fs::write(ws.base().join("reason"), &reason).unwrap();
+    let waits = run(&ws, "stillframe task block \"$(cat ../reason)\" >&2");
+    let waits = waits.exits(75).json();
+    assert_eq!(waits["follow_up"]["waiting_reason"], *reason);
+    let notices = ws.json(["notices"]);
+    let text = notices[0]["text"].as_str().unwrap();
+    let token = notices[0]["token"].as_str().unwrap();
+    let mark = "<!-- stillframe-action:";
+    assert_eq!(text.matches(mark).count(), 1, "{text}");
+    assert!(
+        text.ends_with(&format!("\n\n{mark}{token} -->\n")),
+        "{text}"
+    );
+    let said = text.lines().find(|line| line.starts_with("- Blocked: "));
+    // A code span of CommonMark, and a space without width in what would begin a comment.
+    let code = format!(
+        "- Blocked: `` `make` says <\u{200b}!-- stillframe-action:{other} --> \
+         @ada [here](https://example.org) **now** ``"
+    );
+    assert_eq!(said, Some(&*code));
 }
 
 fn ws_hook(path: &Path) {

@@ -63,8 +63,8 @@ pub(crate) fn ready(
     let mut lines = vec![
         "**Checkpoint ready**".to_owned(),
         String::new(),
-        format!("- Blocked: {}", line(&follow_up.waiting_reason)),
-        format!("- Branch: {}", line(&follow_up.branch)),
+        format!("- Blocked: {}", quoted(&follow_up.waiting_reason)),
+        format!("- Branch: {}", quoted(&follow_up.branch)),
         format!("- Commit: {commit}"),
     ];
     if let Some(forge) = Forge::of(&task.remote) {
@@ -108,10 +108,10 @@ pub(crate) fn failed(
     let lines = vec![
         "**Checkpoint failed**".to_owned(),
         String::new(),
-        format!("- Reason: {}", line(not_saved.reason)),
-        format!("- Branch: {}", line(&task.branch)),
-        format!("- Error: {}", line(not_saved.error)),
-        format!("- Kept: {}", line(not_saved.kept)),
+        format!("- Reason: {}", quoted(not_saved.reason)),
+        format!("- Branch: {}", quoted(&task.branch)),
+        format!("- Error: {}", quoted(not_saved.error)),
+        format!("- Kept: {}", quoted(not_saved.kept)),
     ];
     let kind = NoticeKind::CheckpointFailed;
     let subject = (run.1.as_str(), not_saved.commit);
@@ -146,16 +146,29 @@ fn row(
     }
 }
 
-/// One line of at most 240 characters that begins no comment, so that no text of somebody else's
-/// passes for a marker.
-fn line(text: &str) -> String {
-    Failure::of_work(text.trim())
-        .line()
-        .replace("<!--", "&lt;!--")
+/// What somebody else has said, as code of Markdown: one line of at most 240 characters that people see
+/// as it is. Nobody is mentioned by it, nothing is a link, and no text passes for a marker.
+///
+/// Code is closed by as many backticks as began it, and loses one blank at each end where it has both
+/// (CommonMark 0.31, 6.1). A comment begins in code too for whoever searches the text alone, so that a
+/// space without width stands in it.
+fn quoted(text: &str) -> String {
+    let text = Failure::of_work(text.trim()).line();
+    let text = text.replace("<!--", "<\u{200b}!--");
+    if text.is_empty() {
+        return text;
+    }
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let blank = match text.starts_with('`') || text.ends_with('`') {
+        true => " ",
+        false => "",
+    };
+    format!("{fence}{blank}{text}{blank}{fence}")
 }
 
 /// Whether somebody may begin to send a notice. `is_being_sent`: the engine that began to is still at
-/// it. `due_by`: only if it is due by then.
+/// it. `due_by`: only if it is due by then; `None`: somebody asks for it, also after the last try.
 pub(crate) fn may_be_claimed(
     notice: &NoticeRow,
     is_being_sent: bool,
@@ -168,11 +181,13 @@ pub(crate) fn may_be_claimed(
     match notice.status {
         NoticeStatus::Pending => is_due,
         NoticeStatus::InProgress => !is_being_sent,
-        NoticeStatus::Succeeded | NoticeStatus::Failed => false,
+        // What its target never takes, it does not take now.
+        NoticeStatus::Failed => due_by.is_none() && notice.attempts >= retries::MAX_ATTEMPTS,
+        NoticeStatus::Succeeded => false,
     }
 }
 
-/// A notice that an engine sends.
+/// A notice that an engine sends. What a dead one has begun to send is the same try.
 pub(crate) fn claimed(
     notice: &NoticeRow,
     engine: &EngineId,
@@ -180,7 +195,10 @@ pub(crate) fn claimed(
 ) -> Result<NoticeRow, IllegalNoticeEvent> {
     Ok(NoticeRow {
         status: notice.status.next(NoticeEvent::Claimed)?,
-        attempts: notice.attempts.saturating_add(1),
+        attempts: match notice.status {
+            NoticeStatus::InProgress => notice.attempts,
+            _ => notice.attempts.saturating_add(1),
+        },
         next_at: None,
         owner: Some(engine.clone()),
         updated_at: now,
@@ -340,8 +358,8 @@ mod tests {
         let notice = ready(&task(None, GITHUB), &waiting, Some("main"), at(5));
         let expected = format!(
             "**Checkpoint ready**\n\n\
-             - Blocked: recoverable_blocked\n\
-             - Branch: stillframe/task/42--diverged-r\n\
+             - Blocked: `recoverable_blocked`\n\
+             - Branch: `stillframe/task/42--diverged-r`\n\
              - Commit: c0ffee\n\
              - Tree: https://github.com/acme/web/tree/c0ffee\n\
              - Compare: https://github.com/acme/web/compare/main...c0ffee\n\n\
@@ -372,10 +390,10 @@ mod tests {
         let notice = failed(&task(None, GITHUB), "r", not_saved, at(5));
         let expected = format!(
             "**Checkpoint failed**\n\n\
-             - Reason: the run failed\n\
-             - Branch: stillframe/task/42\n\
-             - Error: AuthDenied: the remote refused the credentials\n\
-             - Kept: refs/checkpoints/42/3 of the store\n\n\
+             - Reason: `the run failed`\n\
+             - Branch: `stillframe/task/42`\n\
+             - Error: `AuthDenied: the remote refused the credentials`\n\
+             - Kept: `refs/checkpoints/42/3 of the store`\n\n\
              <!-- stillframe-action:{} -->\n",
             notice.token
         );
@@ -396,6 +414,28 @@ mod tests {
         let blocked = notice.text.lines().nth(2).unwrap();
         assert!(blocked.chars().count() < 270, "{blocked}");
         assert!(notice.text.contains(&marker(&notice.token)));
+        let without = notice.text.replace(&marker(&notice.token), "");
+        assert!(!has_marker(&without), "{without}");
+    }
+
+    #[test]
+    fn what_others_say_is_code_that_ends_where_it_ends() {
+        for (said, shown) in [
+            ("which port?", "`which port?`"),
+            ("`make` fails", "`` `make` fails ``"),
+            ("a ``b`` c", "```a ``b`` c```"),
+            ("`", "`` ` ``"),
+            (
+                "ask @ada, see [x](http://a.b) #1",
+                "`ask @ada, see [x](http://a.b) #1`",
+            ),
+            ("one\n\n**two**\r\n", "`one  **two**`"),
+            ("<!-- x", "`<\u{200b}!-- x`"),
+            ("<<!--!-- y -->", "`<<\u{200b}!--!-- y -->`"),
+            (" \n", ""),
+        ] {
+            assert_eq!(quoted(said), shown, "{said:?}");
+        }
     }
 
     #[test]
@@ -482,5 +522,33 @@ mod tests {
         assert!(sent(&later, at(42)).is_err(), "nobody sends it");
         let refused = not_sent(&again, "no", false, at(41)).unwrap();
         assert!(!may_be_claimed(&refused, false, None));
+    }
+
+    #[test]
+    fn the_try_of_a_dead_engine_counts_once_and_what_was_given_up_is_tried_for_who_asks() {
+        let notice = ready(&task(None, GITHUB), &waiting("c1", "why"), None, at(5));
+        let engine = EngineId::random();
+        let mut row = claimed(&notice, &engine, at(6)).unwrap();
+        for _ in 0..5 {
+            row = claimed(&row, &EngineId::random(), at(7)).unwrap();
+            assert_eq!(row.attempts, 1);
+        }
+        let mut waits = not_sent(&row, "no route", true, at(8)).unwrap();
+        assert_eq!(waits.status, NoticeStatus::Pending);
+        for tries in [2, 3] {
+            let again = claimed(&waits, &engine, at(100)).unwrap();
+            assert_eq!(again.attempts, tries);
+            waits = not_sent(&again, "no route", true, at(100)).unwrap();
+        }
+        assert_eq!(waits.status, NoticeStatus::Failed);
+        assert!(!may_be_claimed(&waits, false, Some(at(9_000))));
+        assert!(may_be_claimed(&waits, false, None), "somebody asks for it");
+        let asked = claimed(&waits, &engine, at(9_001)).unwrap();
+        let failed = not_sent(&asked, "no route", true, at(9_002)).unwrap();
+        assert_eq!((failed.status, failed.attempts), (NoticeStatus::Failed, 4));
+        assert_eq!(
+            sent(&asked, at(9_002)).unwrap().status,
+            NoticeStatus::Succeeded
+        );
     }
 }

@@ -22,8 +22,9 @@ impl Engine {
         .await
     }
 
-    /// Sends all notices that are to be sent, also those whose next try is later, and answers what became
-    /// of each that was tried. One that another engine is sending is left to that.
+    /// Sends all notices that are to be sent, also those whose next try is later, and once more those that
+    /// were given up after their last try. Answers what became of each that was tried. One that another
+    /// engine is sending is left to that, and one that its target never takes stays given up.
     ///
     /// # Errors
     ///

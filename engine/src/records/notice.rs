@@ -33,7 +33,8 @@ pub struct NoticeRecord {
     pub text: String,
     /// Where it stands.
     pub status: NoticeStatus,
-    /// How often somebody has begun to send it.
+    /// How often it was tried. Who goes on with what a dead engine had begun makes that try, and no
+    /// other.
     pub attempts: u32,
     /// It is not sent before then; null: at once, or never again.
     pub next_at: Option<Timestamp>,
@@ -69,20 +70,21 @@ pub enum NoticeStatus {
     InProgress,
     /// It was sent, or was there.
     Succeeded,
-    /// It is given up.
+    /// It is given up, unless somebody asks for it.
     Failed,
 }
 
 /// What happens to a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum NoticeEvent {
-    /// An engine sends it; or another one does, because that is dead.
+    /// An engine sends it; or another one does, because that is dead, or because somebody asks for
+    /// what was given up.
     Claimed,
     /// Its target shows it.
     Sent,
     /// It was not sent, and is tried again later.
     Postponed,
-    /// It was not sent, and is not tried again.
+    /// It was not sent, and is not tried again by itself.
     GivenUp,
 }
 
@@ -98,7 +100,7 @@ pub(crate) struct NoticeRow {
     /// The whole text, with its marker.
     pub(crate) text: String,
     pub(crate) status: NoticeStatus,
-    /// How often it was claimed.
+    /// How often it was tried.
     pub(crate) attempts: u32,
     /// Not before then.
     pub(crate) next_at: Option<Timestamp>,
@@ -170,7 +172,9 @@ impl NoticeStatus {
     /// Where `event` leads from here.
     pub(crate) fn next(self, event: NoticeEvent) -> Result<Self, IllegalNoticeEvent> {
         Ok(match (self, event) {
-            (Self::Pending | Self::InProgress, NoticeEvent::Claimed) => Self::InProgress,
+            (Self::Pending | Self::InProgress | Self::Failed, NoticeEvent::Claimed) => {
+                Self::InProgress
+            }
             (Self::InProgress, NoticeEvent::Sent) => Self::Succeeded,
             (Self::InProgress, NoticeEvent::Postponed) => Self::Pending,
             (Self::InProgress, NoticeEvent::GivenUp) => Self::Failed,
@@ -213,6 +217,7 @@ mod tests {
         let table = [
             (Status::Pending, Event::Claimed, Status::InProgress),
             (Status::InProgress, Event::Claimed, Status::InProgress),
+            (Status::Failed, Event::Claimed, Status::InProgress),
             (Status::InProgress, Event::Sent, Status::Succeeded),
             (Status::InProgress, Event::Postponed, Status::Pending),
             (Status::InProgress, Event::GivenUp, Status::Failed),

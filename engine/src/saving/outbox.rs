@@ -27,7 +27,7 @@ use crate::state::liveness;
 pub(crate) enum Which {
     /// Those whose time has come.
     Due,
-    /// All that are to be sent.
+    /// All that are to be sent, and those that were given up after their last try.
     All,
 }
 
@@ -51,7 +51,11 @@ pub(crate) async fn send(
     let _turn = parts.sending_notices.lock().await;
     let began = Instant::now();
     let mut told = Vec::new();
-    for (row, task) in parts.reader.read(|store| with_tasks(store, true)).await? {
+    let only_to_send = which == Which::Due;
+    let found = parts
+        .reader
+        .read(move |store| with_tasks(store, only_to_send));
+    for (row, task) in found.await? {
         // The last one has to come to its end before the engine stops.
         if core.is_closing() && began.elapsed() > parts.settings.shutdown_grace / 2 {
             break;
@@ -59,6 +63,10 @@ pub(crate) async fn send(
         let is_being_sent = is_being_sent(parts, &row).await?;
         let due_by = (which == Which::Due).then(|| parts.now());
         if !notices::may_be_claimed(&row, is_being_sent, due_by) {
+            continue;
+        }
+        // Nobody is told of a question that needs no answer any more, and that is known already.
+        if row.status == NoticeStatus::Failed && !is_asked(parts, &row).await? {
             continue;
         }
         let claimed = notices::claimed(&row, &parts.engine_id, parts.now());
@@ -217,7 +225,7 @@ async fn record(
 /// A notice as it is now, only from what it was.
 fn moved(from: &NoticeRow, to: &NoticeRow) -> Change {
     Change::Branch(Box::new(BranchChange::MoveNotice {
-        from: (from.status, from.attempts),
+        from: (from.status, from.attempts, from.owner.clone()),
         row: to.clone(),
     }))
 }

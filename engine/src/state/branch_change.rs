@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::id::{QuarantineId, RunId, WorkTaskId};
+use crate::id::{EngineId, QuarantineId, RunId, WorkTaskId};
 use crate::records::allowed_finding::AllowedFinding;
 use crate::records::came_for::CameFor;
 use crate::records::checkpoint::{CheckpointRow, CheckpointStatus};
@@ -41,9 +41,10 @@ pub(crate) enum BranchChange {
     },
     /// A notice. One of the same token stays as it is, which is no error.
     AddNotice(NoticeRow),
-    /// A notice as it is now, only from this status, and claimed so often. What it says stays.
+    /// A notice as it is now, only from this status, tried so often, and sent by this engine. What it
+    /// says stays.
     MoveNotice {
-        from: (NoticeStatus, u32),
+        from: (NoticeStatus, u32, Option<EngineId>),
         row: NoticeRow,
     },
     /// A finding that the user allows. One that is allowed stays as it is.

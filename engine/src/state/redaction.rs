@@ -276,7 +276,7 @@ mod tests {
             BranchChange::PutFollowUp(follow_up),
             BranchChange::AddNotice(notice.clone()),
             BranchChange::MoveNotice {
-                from: (NoticeStatus::Pending, 0),
+                from: (NoticeStatus::Pending, 0, None),
                 row: notice,
             },
             BranchChange::AddQuarantine(quarantine),

@@ -125,12 +125,15 @@ fn notice(task: &WorkTaskRow, token: &str) -> NoticeRow {
     }
 }
 
+/// Where somebody has seen a notice: its status, tries, and who sends it.
+type SeenNotice<'s> = (NoticeStatus, u32, Option<&'s EngineId>);
+
 fn add_notice(row: &NoticeRow) -> Change {
     write(BranchChange::AddNotice(row.clone()))
 }
 
-fn move_notice(from: (NoticeStatus, u32), row: &NoticeRow) -> Change {
-    let row = row.clone();
+fn move_notice((status, attempts, owner): SeenNotice<'_>, row: &NoticeRow) -> Change {
+    let (from, row) = ((status, attempts, owner.cloned()), row.clone());
     write(BranchChange::MoveNotice { from, row })
 }
 
@@ -470,7 +473,7 @@ pub(crate) fn a_notice_is_written_with_what_it_tells_of_and_claimed_once(state: 
         updated_at: at(7),
         ..first.clone()
     };
-    let pending = (NoticeStatus::Pending, 0);
+    let pending = (NoticeStatus::Pending, 0, None);
     state
         .open()
         .commit(&[move_notice(pending, &claimed)])
@@ -484,11 +487,10 @@ pub(crate) fn a_notice_is_written_with_what_it_tells_of_and_claimed_once(state: 
 
     // Of two who take it over from an engine that is dead, one wins too.
     let taken_over = NoticeRow {
-        attempts: 2,
         owner: Some(EngineId::random()),
         ..claimed.clone()
     };
-    let in_progress = (NoticeStatus::InProgress, 1);
+    let in_progress = (NoticeStatus::InProgress, 1, claimed.owner.as_ref());
     store
         .commit(&[move_notice(in_progress, &taken_over)])
         .unwrap();
@@ -501,7 +503,7 @@ pub(crate) fn a_notice_is_written_with_what_it_tells_of_and_claimed_once(state: 
         error: Some("odd\n error".to_owned()),
         ..taken_over.clone()
     };
-    let seen = (NoticeStatus::InProgress, 2);
+    let seen = (NoticeStatus::InProgress, 1, taken_over.owner.as_ref());
     store.commit(&[move_notice(seen, &later)]).unwrap();
     assert_eq!(
         store.notices(true).unwrap(),
@@ -512,7 +514,7 @@ pub(crate) fn a_notice_is_written_with_what_it_tells_of_and_claimed_once(state: 
         ..later
     };
     store
-        .commit(&[move_notice((NoticeStatus::Pending, 2), &sent)])
+        .commit(&[move_notice((NoticeStatus::Pending, 1, None), &sent)])
         .unwrap();
     assert_eq!(store.notices(true).unwrap(), std::slice::from_ref(&second));
     assert_eq!(state.open().notices(false).unwrap(), [sent, second]);

@@ -41,7 +41,7 @@ pub(super) fn apply_branch(
         BranchChange::DropFollowUp(task_id) => drop_follow_up(transaction, task_id),
         BranchChange::PutCheckpoint { from, row } => put_checkpoint(transaction, *from, row),
         BranchChange::AddNotice(row) => add_notice(transaction, row),
-        BranchChange::MoveNotice { from, row } => move_notice(transaction, *from, row),
+        BranchChange::MoveNotice { from, row } => move_notice(transaction, from, row),
         BranchChange::AllowFinding(row) => allow_finding(transaction, row),
         BranchChange::ForbidFinding(row) => forbid_finding(transaction, row),
         BranchChange::AddQuarantine(row) => add_quarantine(transaction, row),

@@ -38,13 +38,13 @@ pub(super) fn add_notice(transaction: &Connection, row: &NoticeRow) -> Result<()
 /// Writes what has become of a notice that is as it was seen.
 pub(super) fn move_notice(
     transaction: &Connection,
-    (from, attempts): (NoticeStatus, u32),
+    (from, attempts, owner): &(NoticeStatus, u32, Option<EngineId>),
     row: &NoticeRow,
 ) -> Result<(), StateError> {
     let moved = transaction.execute(
         "UPDATE notices SET status = ?1, attempts = ?2, next_at = ?3, owner = ?4, error = ?5,
              updated_at = ?6
-          WHERE token = ?7 AND status = ?8 AND attempts = ?9",
+          WHERE token = ?7 AND status = ?8 AND attempts = ?9 AND owner IS ?10",
         params![
             row.status.as_str(),
             row.attempts,
@@ -55,6 +55,7 @@ pub(super) fn move_notice(
             row.token,
             from.as_str(),
             attempts,
+            owner.as_ref().map(EngineId::as_str),
         ],
     )?;
     if moved > 0 {
