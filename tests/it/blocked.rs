@@ -2,15 +2,17 @@
 //! is git.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use stillframe::tasks::{Block, FollowUpInput, WorkBranchOptions};
 use stillframe::{
-    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunOptions,
-    RunStatus, WorkspaceOptions,
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunId,
+    RunOptions, RunStatus, WorkspaceOptions,
 };
+use stillframe_backends::{LockedWorkspace, Operation, StateDir, Workspace};
 use stillframe_tests::{Output, TestWorkspace, git};
 
 use super::tasks::{KILLS, counted};
@@ -301,6 +303,106 @@ fn a_reason_is_told_as_it_is_and_forges_nothing() {
          @ada [here](https://example.org) **now** ``"
     );
     assert_eq!(said, Some(&*code));
+}
+
+/// What a command leaves behind ends with it. What that has said by then counts.
+#[test]
+fn what_a_command_leaves_behind_blocks_its_run_until_that_has_ended() {
+    let ws = scene();
+    let late = "echo x > work; setsid sh -c 'sleep 0.5; stillframe task block late; touch ../late' \
+                > /dev/null 2>&1 & exit 0";
+    let done = run(&ws, late).ok().json();
+    assert_eq!(done["status"], "completed", "{done}");
+    thread::sleep(Duration::from_millis(700));
+    assert!(!ws.base().join("late").exists(), "it is gone");
+    assert_eq!(count(&types(&ws, &done), "block_reported"), 0);
+    assert_eq!(task(&ws)["status"], "completed");
+    // Whoever says so of a run that has ended is told.
+    let id = done["run_id"].as_str().unwrap();
+    let call = ws.call(["--json", "task", "block", "late"]);
+    let refused = call.env("STILLFRAME_CURRENT_RUN", id).run().exits(1);
+    let said = refused.error("Conflict");
+    assert!(said.contains("not at work"), "{said}");
+    assert_eq!(count(&types(&ws, &done), "block_reported"), 0);
+
+    let soon = "setsid sh -c 'stillframe task block soon; touch ../soon; sleep 60' > /dev/null 2>&1 & \
+                until [ -e ../soon ]; do sleep 0.01; done";
+    let waits = run(&ws, soon).exits(75).json();
+    assert_eq!(waits["follow_up"]["waiting_reason"], "soon");
+}
+
+/// Does little, and has the workspace held by somebody from then on.
+struct Holds {
+    held: Arc<Mutex<Option<LockedWorkspace>>>,
+    fails: bool,
+}
+
+impl Adapter for Holds {
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let place = context.workspace.clone().unwrap();
+        append(&place, "work");
+        let state = place.parent().unwrap().join("state");
+        let state = StateDir::open(&state).unwrap();
+        let workspace = Workspace::open(&place, &state).unwrap();
+        let locked = workspace.lock(&Operation::unbounded(), Duration::from_secs(10));
+        *self.held.lock().unwrap() = Some(locked.unwrap());
+        match self.fails {
+            true => Err(AdapterError::failed("no luck")),
+            false => Ok(AdapterOutput::empty()),
+        }
+    }
+}
+
+/// The run is at work until what it left is captured, and whoever is told that it will be blocked is
+/// not deceived.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_is_taken_counts_though_the_work_has_ended() {
+    let ws = scene();
+    let options = || EngineOptions::default().state_dir(ws.state());
+    let (engine, other) = tokio::join!(Engine::start(options()), Engine::start(options()));
+    let (engine, other) = (engine.unwrap(), other.unwrap());
+    let session = engine.session("s").await.unwrap();
+    // What it left is on the branch also where the workspace has it no more.
+    for fails in [false, true] {
+        let held = Arc::new(Mutex::new(None));
+        let id: RunId = format!("r-{fails}").parse().unwrap();
+        let place = WorkspaceOptions::at(ws.root()).rollback_on_failure(true);
+        let options = RunOptions::new("x")
+            .run_id(id.clone())
+            .workspace(place)
+            .work_branch(WorkBranchOptions::of("42"));
+        let adapter = Holds {
+            held: Arc::clone(&held),
+            fails,
+        };
+        let running = session.execute_run(options, adapter);
+        let reporting = async {
+            while held.lock().unwrap().is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Nobody can see from outside that the engine has looked for reports.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            other.report_block(&id, "which port?").await.unwrap();
+            drop(held.lock().unwrap().take());
+        };
+        let (outcome, ()) = tokio::join!(running, reporting);
+        let outcome = outcome.unwrap();
+        assert_eq!(
+            outcome.run.status,
+            RunStatus::AwaitingFollowup,
+            "{outcome:?}"
+        );
+        let waits = outcome.follow_up.unwrap();
+        assert_eq!(waits.waiting_reason, "which port?");
+        assert_eq!(at(&ws, BRANCH), Some(waits.last_checkpoint));
+        let late = other.report_block(&id, "once more").await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Conflict);
+        let lines = git::text(&ws.home(), &remote(&ws), ["show", &format!("{BRANCH}:log")]);
+        assert_eq!(lines.lines().count(), 1 + usize::from(fails), "{lines}");
+        engine.cancel_run(&id).await.unwrap();
+    }
+    engine.shutdown().await.unwrap();
+    other.shutdown().await.unwrap();
 }
 
 fn ws_hook(path: &Path) {
@@ -684,6 +786,16 @@ async fn a_host_goes_on_with_input_of_those_that_may_and_its_step_with_what_it_h
 fn whoever_is_killed_no_task_is_left_to_nobody_and_no_input_is_taken_twice() {
     let rounds = counted(KILLS, 30);
     let ws = scene();
+    // Where people are told, and can be read back.
+    let told = ws.base().join("told");
+    std::fs::write(&told, "").unwrap();
+    let config = ws.home().join(".config/stillframe");
+    std::fs::create_dir_all(&config).unwrap();
+    let text = format!(
+        "[notices]\ncommand = 'cat >> {0}'\nshows_command = 'grep -q $STILLFRAME_NOTICE_TOKEN {0}'\n",
+        told.display()
+    );
+    std::fs::write(config.join("config.toml"), text).unwrap();
     let shift = u64::from(std::process::id()) % 15;
     let mut input = 0;
     for round in 0..rounds {
@@ -726,6 +838,17 @@ fn whoever_is_killed_no_task_is_left_to_nobody_and_no_input_is_taken_twice() {
             !shown["follow_up"].is_null(),
             "round {round}: {shown}"
         );
+        let mut commits = Vec::new();
+        for made in shown["checkpoints"].as_array().unwrap() {
+            let commit = made["commit"].as_str().unwrap();
+            assert!(!commits.contains(&commit), "round {round}: {shown}");
+            commits.push(commit);
+            if made["status"] == "proven" {
+                let tip = at(&ws, made["branch"].as_str().unwrap()).unwrap();
+                let is_there = ["merge-base", "--is-ancestor", commit, &tip];
+                git::run(&ws.home(), &remote(&ws), is_there);
+            }
+        }
         if waits {
             assert_eq!(shown["run_id"], waiting[0]["run_id"], "round {round}");
             let commit = shown["follow_up"]["last_checkpoint"].as_str().unwrap();
@@ -743,6 +866,13 @@ fn whoever_is_killed_no_task_is_left_to_nobody_and_no_input_is_taken_twice() {
         let all = ids.len();
         ids.dedup();
         assert_eq!(ids.len(), all, "{answers}");
+    }
+    let told = std::fs::read_to_string(told).unwrap();
+    for notice in ws.json(["notices"]).as_array().unwrap() {
+        let mark = format!("stillframe-action:{}", notice["token"].as_str().unwrap());
+        let times = told.matches(&mark).count();
+        assert!(times <= 1, "{times}: {notice}");
+        assert!(times == 1 || notice["status"] != "succeeded", "{notice}");
     }
     let consumed = ws.events([] as [&str; 0]);
     let consumed = consumed

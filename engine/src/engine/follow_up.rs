@@ -29,7 +29,8 @@ use crate::step::adapter::Adapter;
 impl Engine {
     /// Says of a run that another engine has that its work cannot go on without a person, as
     /// [`RunContext::blocked`](crate::RunContext::blocked) does in the engine that has it: once what
-    /// it has started has ended by itself, the run is blocked. It is for that, such as its command.
+    /// it has started has ended by itself, the run is blocked. It is for that, such as its command, or
+    /// something that this has left behind: on `Ok` it counts, unless the run is ended before.
     ///
     /// # Errors
     ///
@@ -56,6 +57,10 @@ impl Engine {
     ///
     /// Of two that claim a task one gets it. The input is consumed, and no later call takes one with
     /// the same or a lower number.
+    ///
+    /// Who may answer, and where people answer, is the host's to know, and so is what becomes of the
+    /// branch: no remote says here that a pull request exists. A host that has opened one takes its
+    /// input from there, and tells whoever answers at the old place, once.
     ///
     /// ```no_run
     /// # use stillframe::tasks::FollowUpInput;

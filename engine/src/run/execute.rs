@@ -104,6 +104,8 @@ pub(crate) struct RunTask {
     task: Option<WorkTaskId>,
     /// What is needed to go on, where its work has stopped for that.
     block: Option<Box<Block>>,
+    /// Whether it is blocked if something that it has left behind still says so.
+    heeds_reports: bool,
     /// The input that it goes on with.
     follow_up: Option<Arc<FollowUpInput>>,
     /// Whether its work ended because the engine could not do its part of it.
@@ -221,6 +223,7 @@ pub(crate) async fn execute(
         on_branch: None,
         task: None,
         block: None,
+        heeds_reports: false,
         follow_up: None,
         is_refused: false,
         suspension: CancellationToken::new(),
@@ -694,6 +697,7 @@ impl RunTask {
         };
         if !result.status.is_at_rest() {
             let violations = self.judge_changes(&closing, &steps).await;
+            self.heeds_reports &= violations.is_empty();
             result = judged(result, &violations);
         }
         let rollback = self.roll_back(&closing, result.status).await;

@@ -101,6 +101,9 @@ pub(crate) enum Change {
     /// Writes nothing with it if somebody has asked for the run to be cancelled, which is a
     /// [`StateError::Conflict`].
     RefuseIfCancelled(RunId),
+    /// Writes nothing with it if something that the run has started has said, since its work began last,
+    /// that this cannot go on without a person, which is a [`StateError::Conflict`].
+    RefuseIfReported(RunId),
     /// What the host says of a run from now on: the key `metadata` of its options.
     SetMetadata { run_id: RunId, metadata: Value },
     /// The limits of the engines that had a run until its work begins, of each the strictest.

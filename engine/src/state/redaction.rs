@@ -93,6 +93,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::Fence { .. }
         | Change::ClaimLease { .. }
         | Change::RefuseIfCancelled(_)
+        | Change::RefuseIfReported(_)
         | Change::RenewLease { .. }
         | Change::RequestCancel { .. }
         | Change::PutPhase { .. }

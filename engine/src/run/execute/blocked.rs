@@ -48,12 +48,13 @@ pub(super) enum Way {
 }
 
 impl RunTask {
-    /// Makes a run blocked that ended by itself, and whose command has said that it is.
-    pub(super) async fn heed_report(&mut self, result: &mut RunResult) {
+    /// Makes a run blocked that ended by itself, and whose command has said that it is. Says whether it is.
+    pub(super) async fn heed_report(&mut self, result: &mut RunResult) -> bool {
         let has_ended = matches!(result.status, RunStatus::Completed | RunStatus::Failed);
         if self.options.work_branch.is_none() || !has_ended || self.is_refused {
-            return;
+            return false;
         }
+        self.heeds_reports = true;
         let query = EventQuery {
             event_types: vec![EventType::RUN_STARTED, EventType::BLOCK_REPORTED],
             ..EventQuery::session(self.session_id.clone()).run(self.run_id.clone())
@@ -69,12 +70,14 @@ impl RunTask {
         // What an earlier attempt has said has been answered.
         let told = told.filter(|event| event.event_type == EventType::BLOCK_REPORTED);
         let Some(block) = told.and_then(|event| Block::deserialize(event.data).ok()) else {
-            return;
+            return false;
         };
+        self.heeds_reports = false;
         let reason = block.told().unwrap_or(DEFAULT_WAITING_REASON);
         result.status = RunStatus::Blocked;
         result.error = Some(Failure::new(BLOCKED, reason));
         self.block = Some(Box::new(block));
+        true
     }
 
     /// Saves what a blocked run has on the branch of its task. The result says whether it waits or

@@ -27,6 +27,7 @@ use crate::saving::save::Prepared;
 use crate::saving::waiting;
 use crate::saving::work::{Content, Wanted};
 use crate::state::StateStore;
+use crate::state::change::Change;
 use crate::step::step_log::StepLog;
 use crate::workspace::cancellation::Cancellation;
 
@@ -36,16 +37,23 @@ const MAX_ENDINGS: usize = 4;
 impl RunTask {
     /// Writes down how the run ended, and answers.
     pub(super) async fn end(
-        &self,
+        &mut self,
         mut result: RunResult,
         mut closing: Closing,
         mut rollback: Option<RestoreDocument>,
         steps: &StepLog,
     ) -> Result<RunOutcome, Error> {
-        let way = self.way(&mut result, &mut closing, rollback.as_ref(), steps);
-        let way = match Box::pin(way).await {
-            Ok(way) => way,
-            Err(e) => return Err(e.touched_if(true).in_run(self.run_id.clone())),
+        let way = loop {
+            let way = self.way(&mut result, &mut closing, rollback.as_ref(), steps);
+            match Box::pin(way).await {
+                Ok(way) => break way,
+                // What was told it is blocked is so, though its command had ended before.
+                Err(e)
+                    if e.kind() == ErrorKind::Conflict
+                        && self.heeds_reports
+                        && self.heed_report(&mut result).await => {}
+                Err(e) => return Err(e.touched_if(true).in_run(self.run_id.clone())),
+            }
         };
         let mut tries = 1;
         let logged = loop {
@@ -264,6 +272,10 @@ impl RunTask {
             error: result.error.clone(),
             output: returned(result),
             workspace: closing::summary(closing, rollback),
+            changes: match self.heeds_reports {
+                true => vec![Change::RefuseIfReported(self.run_id.clone())],
+                false => Vec::new(),
+            },
             ..End::new(RunEvent::Persisting(ends), said)
         })
         .await?;

@@ -400,6 +400,7 @@ async fn claimable(
         on_branch: None,
         task: None,
         block: None,
+        heeds_reports: false,
         follow_up: None,
         is_refused: false,
         suspension: CancellationToken::new(),

@@ -8,7 +8,9 @@ use super::branches::apply_branch;
 use super::effects::{put_effect, record_commit};
 use super::events::Appended;
 use super::forgetting::{begin_removal, forget_events, forget_runs, forget_session};
-use super::leases::{claim_lease, fence, refuse_if_cancelled, renew_lease, request_cancel};
+use super::leases::{
+    claim_lease, fence, refuse_if_cancelled, refuse_if_reported, renew_lease, request_cancel,
+};
 use super::pins::{pin, unpin};
 use super::questions::put_question;
 use super::queue::{claim_queued, enqueue, requeue, withdraw_all};
@@ -78,6 +80,7 @@ pub(super) fn apply(
             after,
         } => claim_lease(tx, run_id, from.as_deref(), lease, after.as_ref()),
         Change::RefuseIfCancelled(run_id) => refuse_if_cancelled(tx, run_id),
+        Change::RefuseIfReported(run_id) => refuse_if_reported(tx, run_id),
         Change::SetMetadata { run_id, metadata } => set_metadata(tx, run_id, metadata),
         Change::SetEngineLimits { run_id, limits } => set_engine_limits(tx, run_id, limits),
         Change::RenewLease {

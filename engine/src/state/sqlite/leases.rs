@@ -1,10 +1,11 @@
 //! Rows of leases: which engine works on a run, and until when.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stillframe_backends::SnapshotId;
 
 use super::values::{count, id, nanoseconds, optional_time, time};
+use crate::events::event::EventType;
 use crate::id::RunId;
 use crate::records::lease::{Lease, Moment};
 use crate::records::run::RunStatus;
@@ -136,6 +137,33 @@ pub(super) fn refuse_if_cancelled(
             what: format!("run {run_id}"),
             expected: "wanted".to_owned(),
             found: "to be cancelled".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Fails if something that the run has started has said, since its work began last, that it is blocked.
+pub(super) fn refuse_if_reported(
+    transaction: &Connection,
+    run_id: &RunId,
+) -> Result<(), StateError> {
+    let last: Option<String> = transaction
+        .query_row(
+            "SELECT type FROM events WHERE run_id = ?1 AND type IN (?2, ?3)
+              ORDER BY position DESC LIMIT 1",
+            params![
+                run_id.as_str(),
+                EventType::RUN_STARTED.as_str(),
+                EventType::BLOCK_REPORTED.as_str()
+            ],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if last.as_deref() == Some(EventType::BLOCK_REPORTED.as_str()) {
+        return Err(StateError::Conflict {
+            what: format!("run {run_id}"),
+            expected: "able to go on".to_owned(),
+            found: "blocked".to_owned(),
         });
     }
     Ok(())
