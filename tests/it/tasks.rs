@@ -104,7 +104,8 @@ fn a_branch_is_named_by_the_task_and_its_project_or_refused() {
         name(wrong).exits(2).error("InvalidOptions");
     }
     assert!(
-        !ws.state().join("state.db").exists() || ws.json(["task", "list"]) == Value::Array(vec![])
+        !ws.state().join("stillframe.db").exists()
+            || ws.json(["task", "list"]) == Value::Array(vec![])
     );
 }
 
@@ -401,7 +402,10 @@ fn a_secret_value_stays_here_until_the_user_says_that_it_is_none() {
     let types: Vec<&Value> = told.iter().map(|event| &event["type"]).collect();
     assert_eq!(types, ["secret_allowed", "secret_forbidden"]);
     assert_eq!(told[1]["data"]["fingerprint"], fingerprint);
-    let database = fs::read(ws.state().join("state.db")).unwrap_or_default();
+    let database = ["stillframe.db", "stillframe.db-wal"];
+    let database = database.map(|name| fs::read(ws.state().join(name)).unwrap_or_default());
+    let database = database.concat();
+    assert!(!database.is_empty());
     assert!(
         !database
             .windows(SECRET.len())
@@ -750,10 +754,12 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
     let remote = remote(&ws);
     let path = remote.to_str().unwrap();
     for round in 0..rounds {
-        let script = format!("echo {round} > f{round}; exit 1");
-        let args = [
-            "--json", "run", "--task", "42", "--remote", path, "--", "sh", "-c", &script,
-        ];
+        let script = format!("echo {round} > f{round}; touch ../wrote{round}; exit 1");
+        let args = ["--json", "run", "--task", "42", "--remote", path];
+        // What is rolled back is nowhere but where it was saved.
+        let rolls_back = ["--rollback-on-failure"];
+        let rolls_back = &rolls_back[..usize::from(round % 2 == 1)];
+        let args = [&args[..], rolls_back, &["--", "sh", "-c", &script]].concat();
         let mut running = ws.call(args).start();
         // From before the work to after the end, in steps that are others each time.
         let shift = u64::from(std::process::id()) % 12;
@@ -775,6 +781,8 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
             continue;
         }
         let shown = ws.json(["task", "show", "42"]);
+        assert_ne!(shown["status"], "running", "round {round}: {shown}");
+        assert_eq!(shown["run_id"], Value::Null, "round {round}: {shown}");
         let mut commits = Vec::new();
         for checkpoint in shown["checkpoints"].as_array().unwrap() {
             let made = commit(checkpoint);
@@ -789,16 +797,16 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
         let branches = git::text(&ws.home(), &remote, ["for-each-ref", "--format=%(refname)"]);
         assert!(branches.lines().count() <= 1, "round {round}: {branches}");
     }
+    ws.json(["task", "resume", "42", "--remote", path]);
     let last = saved(&ws, &remote);
     let made = commit(&last);
     let tree = git::text(&ws.home(), &remote, ["ls-tree", "--name-only", made]);
     for round in 0..rounds {
         let name = format!("f{round}");
-        assert_eq!(
-            tree.lines().any(|line| line == name),
-            ws.exists(&name),
-            "{name}"
-        );
+        let has_it = tree.lines().any(|line| line == name);
+        assert_eq!(has_it, ws.exists(&name), "{name}");
+        let was_written = ws.base().join(format!("wrote{round}")).exists();
+        assert!(has_it || !was_written, "{name} is lost");
     }
     git::call(&ws.home(), &remote, ["fsck", "--strict", "--no-dangling"])
         .run()

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::Signal;
+
 use crate::call::{Call, Running};
 
 const LIGHTTPD: &str = "/usr/sbin/lighttpd";
@@ -13,7 +15,7 @@ const LIGHTTPD: &str = "/usr/sbin/lighttpd";
 /// Everything below `/git/forbidden/` is 403, and everything below `/git/broken/` 500.
 pub struct HttpServer {
     port: u16,
-    _running: Running,
+    running: Running,
 }
 
 /// What a server does beside serving.
@@ -32,7 +34,8 @@ impl HttpServer {
     /// no lighttpd.
     ///
     /// While the file `own/lag` has a letter, what is read comes from `own/replicas` in the place of
-    /// `repositories`, and each answer takes a letter away.
+    /// `repositories`, and each answer takes a letter away. `own/requests` has a line for each request,
+    /// with what was asked and how many bytes came, once the server has ended.
     pub fn start(own: &Path, repositories: &Path, options: HttpOptions<'_>) -> Option<Self> {
         if !super::has(LIGHTTPD) {
             return None;
@@ -43,10 +46,13 @@ impl HttpServer {
             let config = own.join("lighttpd.conf");
             Call::new(LIGHTTPD, own).args(["-D".as_ref(), "-f".as_ref(), config.as_os_str()])
         });
-        Some(Self {
-            port,
-            _running: running,
-        })
+        Some(Self { port, running })
+    }
+
+    /// Ends it, so that its log is whole.
+    pub fn end(self) {
+        self.running.signal(Signal::TERM);
+        self.running.wait();
     }
 
     /// The port on 127.0.0.1.
@@ -79,8 +85,10 @@ fn write_files(own: &Path, repositories: &Path, options: HttpOptions<'_>, port: 
          server.bind = \"127.0.0.1\"\n\
          server.port = {port}\n\
          server.modules = (\"mod_access\", \"mod_alias\", \"mod_redirect\", \"mod_auth\", \
-         \"mod_authn_file\", \"mod_cgi\")\n\
+         \"mod_authn_file\", \"mod_accesslog\", \"mod_cgi\")\n\
          server.errorlog = \"{own_text}/errors\"\n\
+         accesslog.format = \"%r %s %I\"\n\
+         accesslog.filename = \"{own_text}/requests\"\n\
          server.upload-dirs = (\"{own_text}\")\n\
          alias.url = (\"/git/\" => \"{own_text}/backend/\")\n\
          cgi.assign = (\"backend\" => \"\")\n\
