@@ -28,6 +28,7 @@ use tracing::Instrument as _;
 
 use crate::actors::adopted::Adopted;
 use crate::actors::core::{Core, Shared};
+use crate::actors::patience::Patience;
 use crate::actors::state_writer::{LogOnDemand, StateWriter};
 use crate::actors::supervisor::{SupervisorActor, SupervisorArguments};
 use crate::actors::watched::WatchedWorkspaces;
@@ -119,6 +120,7 @@ impl Engine {
                 queue_bell: Arc::default(),
                 notice_bell: Arc::default(),
                 sending_notices: Arc::default(),
+                patience: Patience::default(),
                 stopped: CancellationToken::new(),
             }
         };

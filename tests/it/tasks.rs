@@ -4,8 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use stillframe::tasks::WorkBranchOptions;
 use stillframe::{Engine, EngineOptions, WorkspaceOptions};
@@ -811,6 +812,77 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
     git::call(&ws.home(), &remote, ["fsck", "--strict", "--no-dangling"])
         .run()
         .ok();
+}
+
+/// A run that is killed while a hook of the remote holds its push up.
+fn killed_while_it_is_sent(ws: &TestWorkspace, remote: &Path, script: &str) {
+    let mark = ws.base().join("is-sent");
+    let hangs = format!("touch '{}'; exec sleep 600", mark.display());
+    hook(remote, "pre-receive", &hangs);
+    let args = ["run", "--task", "42", "--", "sh", "-c", script];
+    let mut running = ws.call(args).start();
+    let began = Instant::now();
+    while !mark.exists() {
+        assert!(began.elapsed() < Duration::from_secs(120), "it is not sent");
+        thread::sleep(Duration::from_millis(20));
+    }
+    running.kill();
+    drop(running.wait());
+    fs::remove_file(remote.join("hooks/pre-receive")).unwrap();
+}
+
+#[test]
+fn a_remote_that_is_silent_keeps_nobody_waiting_who_comes_after_a_run_that_was_killed() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    ws.git(["remote", "add", "origin", remote.to_str().unwrap()]);
+    killed_while_it_is_sent(&ws, &remote, "echo new > new; exit 1");
+    // Whoever looks at the remote waits for what nobody writes.
+    let (head, aside) = (remote.join("HEAD"), remote.join("aside"));
+    fs::rename(&head, &aside).unwrap();
+    let fifo = FileType::Fifo;
+    mknodat(CWD, &head, fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let began = Instant::now();
+    let runs = ws.json(["runs"]);
+    // A call of git may take two minutes.
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert_eq!(runs[0]["status"], "failed", "{runs}");
+    let shown = ws.json(["task", "show", "42"]);
+    let kept = &shown["checkpoints"][0];
+    assert_eq!(kept["status"], "made", "{shown}");
+    assert_eq!(kept["failure"], "NetworkBlip", "{shown}");
+    // It answers again, and gets what was kept.
+    fs::rename(&aside, &head).unwrap();
+    let saved = saved(&ws, &remote);
+    assert_eq!(saved["commit"], kept["commit"]);
+    assert_eq!(at(&ws, &remote, BRANCH).as_deref(), Some(commit(&saved)));
+}
+
+#[test]
+fn work_goes_where_it_came_from_whatever_a_run_makes_of_the_repositorys_remotes() {
+    let ws = TestWorkspace::repository();
+    let remote = remote(&ws);
+    ws.git(["remote", "add", "origin", remote.to_str().unwrap()]);
+    let other = ws.base().join("other.git");
+    git::text(&ws.home(), ws.base(), ["init", "-q", "--bare", "other.git"]);
+    let moves = format!("git remote set-url origin '{}'", other.display());
+    let goes_to = |remote: &Path| at(&ws, remote, BRANCH);
+    // By the command itself, and by the next engine after its own was killed.
+    let script = format!(
+        "{moves}; echo 1 > one; '{}' task checkpoint",
+        binary::stillframe().display()
+    );
+    ws.json(["run", "--task", "42", "--", "sh", "-c", &script]);
+    let first = goes_to(&remote).unwrap();
+    assert_eq!(goes_to(&other), None);
+    ws.git(["remote", "set-url", "origin", remote.to_str().unwrap()]);
+    let script = format!("{moves}; echo 2 > two; exit 1");
+    killed_while_it_is_sent(&ws, &remote, &script);
+    let runs = ws.json(["runs"]);
+    assert_eq!(runs[0]["status"], "failed", "{runs}");
+    let second = goes_to(&remote).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(goes_to(&other), None);
 }
 
 #[test]

@@ -17,6 +17,7 @@
 pub(crate) mod adopted;
 pub(crate) mod artifact_store;
 pub(crate) mod core;
+pub(crate) mod patience;
 pub(crate) mod run;
 pub(crate) mod session_manager;
 pub(crate) mod settings;
@@ -38,6 +39,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::adopted::Adopted;
+use crate::actors::patience::Patience;
 use crate::actors::settings::Settings;
 use crate::actors::watched::WatchedWorkspaces;
 use crate::blocking::Blocking;
@@ -95,6 +97,8 @@ pub(crate) struct Parts {
     pub(crate) notice_bell: Arc<Notify>,
     /// Whose turn it is to send notices.
     pub(crate) sending_notices: Arc<tokio::sync::Mutex<()>>,
+    /// How long remotes are waited for to save what dead engines left.
+    pub(crate) patience: Patience,
     /// Cancelled once the tree of actors has stopped.
     pub(crate) stopped: CancellationToken,
 }

@@ -133,7 +133,9 @@ async fn begin_checkpoint(core: &Core, run: &RunRow) -> Option<Value> {
     let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
     let branch = WorkBranchOptions::of_kept(kept.work_branch?);
     let opened = open(core, run).await.ok()??;
-    let prepared = Prepared::of(core, opened, &branch).await.ok()?;
+    let prepared = Prepared::of_run(core, opened, &branch, Some(&run.id))
+        .await
+        .ok()?;
     Some(prepared.started(CheckpointKind::Blocked, None, true))
 }
 
@@ -183,7 +185,9 @@ pub(super) async fn begin(
     let branch = WorkBranchOptions::of_kept(kept.work_branch?);
     let opened = open(core, run).await.ok()??;
     // Without a repository there is no branch, and the run ends as any other.
-    let prepared = Prepared::of(core, opened, &branch).await.ok()?;
+    let prepared = Prepared::of_run(core, opened, &branch, Some(&run.id))
+        .await
+        .ok()?;
     let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch, None);
     let files = closing.diff.as_ref().map(|diff| diff.files_changed);
     Some((ends, prepared.started(wanted.kind, files, true)))
@@ -249,7 +253,8 @@ async fn save_again(
     };
     let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
     let saving = async {
-        let prepared = Prepared::of(core, opened, &branch).await?;
+        let prepared = Prepared::of_run(core, opened, &branch, Some(&run.id)).await?;
+        let prepared = prepared.with_patience(core.parts.patience.clone());
         let task_id = prepared.task_id().clone();
         let content = Content::Of(after.clone());
         let saved = prepared.save(core, wanted, content, &cancel).await?;

@@ -1,6 +1,7 @@
 //! Who asks the remote of a task, and by whom.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use stillframe_backends::Operation;
 use stillframe_remote::address::{Login, ParsedAddress};
@@ -9,8 +10,9 @@ use stillframe_remote::credential::Credential;
 use stillframe_remote::environment::Environment;
 use stillframe_remote::failure_kind::FailureKind;
 use stillframe_remote::git_process::Git;
-use stillframe_remote::remote::Remote;
+use stillframe_remote::remote::{ListError, Remote};
 
+use crate::actors::patience::Patience;
 use crate::failure::Failure;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::saving::sending::NotSent;
@@ -23,22 +25,35 @@ pub(super) struct Asking {
     address: ParsedAddress,
     credential: Credential,
     git: Git,
+    /// Where somebody else waits meanwhile.
+    patience: Option<Patience>,
+    /// How long one call of git may take.
+    limit: Duration,
 }
 
 /// `None`: there is no remote.
 pub(super) async fn asking(
     target: &Target,
     branch: &WorkBranchOptions,
+    patience: Option<&Patience>,
     cancel: &Cancellation,
 ) -> Option<Result<Asking, NotSent>> {
     let address = target.address.clone()?;
+    let limit = branch.call_timeout;
+    let name = address.address.to_string();
+    let Some(first) = patience.map_or(Some(limit), |patience| patience.with(&name, limit)) else {
+        return Some(Err(silent(&name)));
+    };
     let known = match &branch.credentials {
         Some(provider) if address.address.takes_token() => {
-            let answer = provider.clone().answer(address.address.to_string());
+            let answer = provider.clone().answer(name.clone());
             tokio::select! {
                 biased;
                 answer = answer => answer.map_err(|why| (FailureKind::AuthDenied, why)),
-                () = tokio::time::sleep(branch.call_timeout) => {
+                () = tokio::time::sleep(first) => {
+                    if let Some(patience) = patience {
+                        patience.ended(&name);
+                    }
                     Err((FailureKind::AuthDenied, "nobody said so in time".to_owned()))
                 }
                 () = cancel.told() => {
@@ -68,11 +83,13 @@ pub(super) async fn asking(
     let store = target
         .checkpoints()
         .sending_repository(&target.opened.workspace);
-    let git = Git::new(store, Environment::of(std::env::vars_os())).limit(branch.call_timeout);
+    let git = Git::new(store, Environment::of(std::env::vars_os())).limit(limit);
     Some(Ok(Asking {
         address,
         credential,
         git,
+        patience: patience.cloned(),
+        limit,
     }))
 }
 
@@ -99,10 +116,31 @@ impl Asking {
 
     /// What the remote has. Blocks.
     pub(super) fn refs(&self, op: &Operation) -> Result<Option<Advertised>, NotSent> {
-        let refs = self.remote().refs(op);
-        let refused = |e: stillframe_remote::remote::ListError| {
-            NotSent::new(e.failure(), crate::error::chain(&e))
+        let refused = |e: ListError| NotSent::new(e.failure(), crate::error::chain(&e));
+        let Some(patience) = &self.patience else {
+            return self.remote().refs(op).map(Some).map_err(refused);
         };
-        refs.map(Some).map_err(refused)
+        let name = self.address.address.to_string();
+        let Some(first) = patience.with(&name, self.limit) else {
+            return Err(silent(&name));
+        };
+        let git = self.git.clone().limit(first);
+        let remote = Remote {
+            git: &git,
+            ..self.remote()
+        };
+        let began = Instant::now();
+        remote.refs(op).map(Some).map_err(|e| {
+            if began.elapsed() >= first {
+                patience.ended(&name);
+            }
+            refused(e)
+        })
     }
+}
+
+/// That a remote is not asked, because nobody answered there a moment ago.
+fn silent(name: &str) -> NotSent {
+    let why = format!("{name} is not asked: it did not answer a moment ago");
+    NotSent::new(FailureKind::NetworkBlip, why)
 }

@@ -92,7 +92,10 @@ impl Prepared {
             let what = "a capture before a resume";
             turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await?;
         }
-        let asking = match asking(&self.target, &self.branch, cancel).await.transpose() {
+        let asking = match asking(&self.target, &self.branch, None, cancel)
+            .await
+            .transpose()
+        {
             Ok(asking) => asking,
             Err(not_sent) => return Err(unreachable(&not_sent)),
         };

@@ -7,9 +7,10 @@ use stillframe_remote::failure_kind::FailureKind;
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
+use crate::actors::patience::Patience;
 use crate::branches::failures::{self, Attempt};
 use crate::error::Error;
-use crate::id::WorkTaskId;
+use crate::id::{RunId, WorkTaskId};
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::{
     CheckpointEvent, CheckpointKind, CheckpointRow, CheckpointStatus,
@@ -40,6 +41,8 @@ pub(crate) struct Prepared {
     pub(super) target: Target,
     pub(super) task: WorkTaskRow,
     pub(super) branch: WorkBranchOptions,
+    /// Where somebody else waits meanwhile: how long the remote is waited for.
+    patience: Option<Patience>,
 }
 
 impl Prepared {
@@ -54,9 +57,32 @@ impl Prepared {
         opened: Opened,
         branch: &WorkBranchOptions,
     ) -> Result<Self, Error> {
+        Self::of_run(core, opened, branch, None).await
+    }
+
+    /// The same for a run that works on the task: its work goes where it came from, whatever the
+    /// repository says by now.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Prepared::of`].
+    pub(crate) async fn of_run(
+        core: &Core,
+        opened: Opened,
+        branch: &WorkBranchOptions,
+        run: Option<&RunId>,
+    ) -> Result<Self, Error> {
         let (parts, mut branch) = (core.parts.clone(), branch.clone());
+        let run = run.filter(|_| branch.pinned.is_none()).cloned();
         let prepare = move || {
-            let target = Target::of(&parts, opened, &branch)?;
+            let place = match run {
+                Some(run) => place_of(&parts, &run)?,
+                None => None,
+            };
+            let target = match place {
+                Some(place) => Target::of_place(&parts, opened, &branch, &place)?,
+                None => Target::of(&parts, opened, &branch)?,
+            };
             if branch.credentials.is_none() && !target.has_password() {
                 branch.credentials = parts.settings.credentials.clone();
             }
@@ -65,9 +91,16 @@ impl Prepared {
                 target,
                 task,
                 branch,
+                patience: None,
             })
         };
         core.parts.blocking.run(prepare).await?
+    }
+
+    /// As this, for what a dead engine left.
+    pub(crate) fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = Some(patience);
+        self
     }
 
     /// Where the work goes; `None`: there is no remote.
@@ -154,9 +187,10 @@ impl Prepared {
             target,
             task,
             branch,
+            patience,
         } = self;
         let workspace = target.opened.workspace.clone();
-        let asking = asking(&target, &branch, cancel).await;
+        let asking = asking(&target, &branch, patience.as_ref(), cancel).await;
         let op = cancel.operation();
         let asked = move || {
             let seen = match &asking {
@@ -255,7 +289,8 @@ pub(crate) async fn save_now(
     wanted: Wanted,
 ) -> Result<SavedWork, Error> {
     let cancel = Cancellation::of(core, &opened.options);
-    let prepared = Prepared::of(core, opened, branch).await?;
+    let run = wanted.run_id.clone();
+    let prepared = Prepared::of_run(core, opened, branch, run.as_ref()).await?;
     let content = Content::Now { unless: None };
     let saved = prepared.save(core, wanted, content, &cancel).await?;
     Ok(saved.expect("it is made in any case"))
@@ -282,6 +317,14 @@ fn has_carried(
         .read_blocking(|store| store.checkpoints(&task.id))?;
     let mut own = rows.iter().filter(|row| row.repository == repository);
     Ok(own.any(|row| row.carries(run, wanted.began_at.as_deref())))
+}
+
+/// Where the work of the task goes that a run has begun to work on; `None`: it has not. Blocks.
+fn place_of(parts: &Parts, run: &RunId) -> Result<Option<String>, Error> {
+    let rows = parts.reader.read_blocking(|store| store.work_tasks())?;
+    let mut rows = rows.into_iter();
+    let found = rows.find(|row| row.active_run.as_ref() == Some(run));
+    Ok(found.map(|row| row.remote))
 }
 
 /// The row of a task, which is made where there is none. Blocks.

@@ -1,7 +1,7 @@
 //! Where a task's work goes.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stillframe_backends::{Backend, Checkpoints, ErrorKind, printable};
@@ -62,6 +62,28 @@ impl Target {
             None => target.address_of(options.remote.as_deref())?,
         };
         Ok(target)
+    }
+
+    /// The same, where the work has gone before: to `place`, as the task's row has it. Who asks is what
+    /// the repository says, if it still names that place.
+    pub(crate) fn of_place(
+        parts: &Parts,
+        opened: Opened,
+        options: &WorkBranchOptions,
+        place: &str,
+    ) -> Result<Self, Error> {
+        let found = Self::of(parts, opened.clone(), options);
+        if found.as_ref().is_ok_and(|found| found.place() == place) {
+            return found;
+        }
+        let address = match place.starts_with(OF_WORKSPACE) {
+            true => None,
+            false => Some(
+                Address::parse(OsStr::new(place), Path::new("/"))
+                    .map_err(|e| Error::new(e.kind(), e))?,
+            ),
+        };
+        Self::of(parts, opened, &options.clone().pinned_to(address))
     }
 
     /// What makes checkpoints.
