@@ -101,15 +101,16 @@ pub enum Trailer {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SwitchRequest {
-    /// The full name of the branch. It is made where there is none.
-    pub branch: String,
+    /// The full name of the branch. It is made where there is none. `None`: the files alone come to
+    /// what the commit has, and HEAD, branch and index stay as they are.
+    pub branch: Option<String>,
     /// Where it is expected to be; `None`: nowhere. Default: nowhere.
     pub from: Option<String>,
     /// Where it is to be; `None`: without a commit, as in a repository that has none yet.
     pub to: Option<String>,
-    /// A commit that `to` reaches and that has what was saved from this workspace: what is here as it
-    /// has it is no change of somebody's, and what was changed here since is in the way only where
-    /// the branch has gone on from it. Default: none.
+    /// A commit that has what was saved from this workspace, and that `to` reaches unless the files
+    /// alone come: what is here as it has it is no change of somebody's, and what was changed here
+    /// since is in the way only where `to` has something else. Default: none.
     pub saved: Option<String>,
     /// The id that the state gets as a snapshot.
     pub id: SnapshotId,
@@ -123,13 +124,22 @@ impl SwitchRequest {
     /// To `branch` at `to`.
     pub fn new(branch: impl Into<String>, to: Option<String>, at: Timestamp) -> Self {
         Self {
-            branch: branch.into(),
+            branch: Some(branch.into()),
             from: None,
             to,
             saved: None,
             id: SnapshotId::random(),
             owner: Owner::default(),
             at,
+        }
+    }
+
+    /// To the files of `commit`, which has to go on from HEAD: what came to HEAD since would be taken
+    /// back otherwise. [`BranchError::InTheWay`]: it does not.
+    pub fn files_of(commit: String, at: Timestamp) -> Self {
+        Self {
+            branch: None,
+            ..Self::new("", Some(commit), at)
         }
     }
 
@@ -152,7 +162,7 @@ pub struct Switch {
     /// The submodules of which the branch has another commit, from the top of the work tree, sorted.
     /// Their directories stay as they are, as with git.
     pub submodules: Vec<RelPath>,
-    /// Whether HEAD, branch, index and files are as they are to be already.
+    /// Whether all that is to come is there already.
     pub is_there: bool,
 }
 

@@ -16,8 +16,8 @@ use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
 pub(crate) use task::{
-    BranchArgs, FollowUpArgs, PlaceArgs, ShowArgs, StartArgs, TaskCommand, TokenArgs, shell_line,
-    variable,
+    BranchArgs, FollowUpArgs, PlaceArgs, QuarantineCommand, ShowArgs, StartArgs, TaskCommand,
+    TokenArgs, shell_line, variable,
 };
 
 use crate::logging::LogFormat;

@@ -18,7 +18,7 @@ use stillframe::options::{
     SnapshotQuery, UndoTarget,
 };
 use stillframe::policy::RunLimits;
-use stillframe::tasks::{FollowUpInput, WorkBranchOptions};
+use stillframe::tasks::{FollowUpInput, QuarantineScope, WorkBranchOptions};
 use stillframe::{
     CommandAdapter, DiffRequest, RestoreRequest, RunId, RunOptions, SessionId, SnapshotName,
     WorkspaceOptions,
@@ -26,8 +26,8 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs,
-    FollowUpArgs, GcArgs, ListArgs, Moment, PurgeArgs, RestoreArgs, RunArgs, RunsArgs,
-    SessionsArgs, ShowArgs, SnapshotArgs, SnapshotVerb, TaskCommand, TokenArgs, UndoArgs,
+    FollowUpArgs, GcArgs, ListArgs, Moment, PurgeArgs, QuarantineCommand, RestoreArgs, RunArgs,
+    RunsArgs, SessionsArgs, ShowArgs, SnapshotArgs, SnapshotVerb, TaskCommand, TokenArgs, UndoArgs,
 };
 use crate::branch;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Held, Settings, TaskSettings};
@@ -187,8 +187,34 @@ pub(crate) enum TaskRequest {
     CheckpointOfRun(Box<CurrentRun>, Box<BranchArgs>),
     /// Say that the run whose command this is cannot go on without a person.
     Block(Box<CurrentRun>, String),
+    /// Something with work that no remote is proven to have.
+    Quarantine(Box<QuarantineRequest>),
     /// Let a finding be sent, or no more; `None`: list those that may be.
     AllowSecret(Box<WorkspaceOptions>, Option<(AllowedSecret, Allowance)>),
+}
+
+/// What is asked of work that no remote is proven to have.
+#[derive(Debug)]
+pub(crate) enum QuarantineRequest {
+    /// List it.
+    List(QuarantineScope),
+    /// Bring it back to the files of its workspace.
+    Restore(WorkspaceOptions, String),
+    /// Let go of it.
+    Discard(WorkspaceOptions, String),
+}
+
+impl QuarantineRequest {
+    fn is_list(&self) -> bool {
+        matches!(self, Self::List(_))
+    }
+
+    fn workspace(&self) -> Option<&Path> {
+        match self {
+            Self::List(_) => None,
+            Self::Restore(workspace, _) | Self::Discard(workspace, _) => Some(&workspace.path),
+        }
+    }
 }
 
 /// What the user decides about a finding.
@@ -499,7 +525,13 @@ impl Request {
 
     /// Whether it tells what is there, so that it has an answer also where nothing can be written.
     pub(crate) fn needs_no_writing(&self) -> bool {
+        let is_list = |request: &TaskRequest| match request {
+            TaskRequest::Name(_) | TaskRequest::List | TaskRequest::Show(_) => true,
+            TaskRequest::Quarantine(request) => request.is_list(),
+            _ => false,
+        };
         self.reads()
+            || matches!(self, Self::Task(request) if is_list(request))
             || matches!(
                 self,
                 Self::Show(..)
@@ -510,7 +542,6 @@ impl Request {
                     | Self::Sessions(_)
                     | Self::Transcript { .. }
                     | Self::Export { .. }
-                    | Self::Task(TaskRequest::Name(_) | TaskRequest::List | TaskRequest::Show(_))
                     | Self::Notices(NoticesRequest::List { .. })
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
@@ -593,6 +624,7 @@ impl Request {
             Self::Task(
                 TaskRequest::Checkpoint(workspace, _) | TaskRequest::AllowSecret(workspace, _),
             ) => Some(&workspace.path),
+            Self::Task(TaskRequest::Quarantine(request)) => request.workspace(),
             Self::Undo(request) => request.candidates.first().map(PathBuf::as_path),
             Self::Runs(query) => query.workspace.as_deref(),
             Self::Show(_, None)
@@ -1104,6 +1136,16 @@ fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<Reque
             Box::new(current_run(chooser, "there is none that could be blocked")?),
             reason,
         ),
+        TaskCommand::Quarantine { command } => TaskRequest::Quarantine(Box::new(match command {
+            QuarantineCommand::List { all: false } => {
+                QuarantineRequest::List(QuarantineScope::Remotes)
+            }
+            QuarantineCommand::List { all: true } => QuarantineRequest::List(QuarantineScope::All),
+            QuarantineCommand::Restore { id } => {
+                QuarantineRequest::Restore(chooser.configured()?.0, id)
+            }
+            QuarantineCommand::Discard { id } => QuarantineRequest::Discard(chooser.plain()?, id),
+        })),
         TaskCommand::AllowSecret(args) => {
             let allowance = match args.remove {
                 true => Allowance::TakenBack,

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, NoticeRecord, QuestionRecord,
-    RestoreDocument, ResumedWork, RunDocument, RunExport, RunRecord, SavedWork, SessionRecord,
-    TakenSnapshot, TranscriptEntry, UndoOutcome, WorkTaskRecord,
+    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, NoticeRecord,
+    QuarantineRestore, QuarantinedWork, QuestionRecord, RestoreDocument, ResumedWork, RunDocument,
+    RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
+    WorkTaskRecord,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
@@ -66,6 +67,9 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("task-allow-secret", of::<task::Allowed<'_>>()),
         ("task-block", of::<task::Reported<'_>>()),
         ("task-checkpoint", of::<SavedWork>()),
+        ("task-quarantine-discard", of::<QuarantinedWork>()),
+        ("task-quarantine-list", of::<Vec<QuarantinedWork>>()),
+        ("task-quarantine-restore", of::<QuarantineRestore>()),
         ("task-resume", of::<ResumedWork>()),
         ("task-list", of::<Vec<WorkTaskRecord>>()),
         ("task-name", of::<task::Named<'_>>()),

@@ -6,6 +6,7 @@ mod export;
 mod follow_up;
 mod notices;
 pub(crate) mod options;
+mod quarantine;
 pub(crate) mod question_sweep;
 mod records;
 mod tasks;
@@ -193,6 +194,7 @@ impl Engine {
             left: Vec::new(),
             survivors: Vec::new(),
             unknown_adapters: Vec::new(),
+            quarantined: 0,
         };
         self.core.recovery.get().unwrap_or(&NOTHING)
     }

@@ -112,6 +112,7 @@ pub use tokio_util::sync::CancellationToken;
 pub mod tasks {
     pub use crate::options::credentials::CredentialProvider;
     pub use crate::options::notice_sink::{NoticeError, NoticeSink, Shown};
+    pub use crate::options::quarantine_scope::QuarantineScope;
     pub use crate::options::work_branch::{OnDivergence, WorkBranchOptions};
     pub use crate::records::block::Block;
     pub use crate::records::follow_up::FollowUpInput;

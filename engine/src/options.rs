@@ -3,6 +3,7 @@
 
 pub(crate) mod credentials;
 pub(crate) mod notice_sink;
+pub(crate) mod quarantine_scope;
 pub(crate) mod work_branch;
 
 use std::path::{Path, PathBuf};

@@ -101,6 +101,7 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         }
         "persist_failed" => generator.subschema_for::<branch_data::PersistFailed<'_>>(),
         "persist_flagged" => generator.subschema_for::<branch_data::PersistFlagged<'_>>(),
+        "checkpoint_discarded" => generator.subschema_for::<branch_data::CheckpointDiscarded<'_>>(),
         "secret_allowed" | "secret_forbidden" => {
             generator.subschema_for::<branch_data::SecretAllowed<'_>>()
         }

@@ -53,6 +53,7 @@ mod programs;
 mod progress;
 mod properties;
 mod purge;
+mod quarantine;
 mod questions;
 mod queue;
 mod read_only;

@@ -115,6 +115,10 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     seen.document(0, "task checkpoint 42");
     seen.document(0, "task list");
     seen.document(0, "task show 42");
+    let recorded = seen.document(0, "task quarantine list --all");
+    let id = recorded[0]["id"].as_str().unwrap();
+    seen.document(0, &format!("task quarantine restore {id}"));
+    seen.document(0, &format!("task quarantine discard {id}"));
     seen.document(0, "notices");
     let reported = seen.ws.outside().join("reported");
     let block = format!(

@@ -125,10 +125,18 @@ impl Schemas {
         if !is_always && !words.iter().any(|word| word == "--json") {
             return None;
         }
-        let two = words.iter().map(|word| format!("{first} {word}"));
-        let mut longer = two.filter_map(|two| self.commands.get(&two));
-        let found = longer.next().or_else(|| self.commands.get(first));
-        found.map(Vec::as_slice)
+        let is_begun = |longer: &String| {
+            let whole = format!("{longer} ");
+            let mut keys = self.commands.keys();
+            keys.any(|key| key == longer || key.starts_with(&whole))
+        };
+        let longer = |command: &String| {
+            let mut longer = words.iter().map(|word| format!("{command} {word}"));
+            longer.find(is_begun)
+        };
+        let all = std::iter::successors(Some(first.clone()), longer);
+        let known = all.filter_map(|command| self.commands.get(&command));
+        known.last().map(Vec::as_slice)
     }
 }
 

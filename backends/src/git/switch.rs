@@ -70,11 +70,14 @@ pub(super) fn prepare(
     let to = to.transpose().map_err(BranchError::InvalidOptions)?;
     let repository = commit::repository_of(workspace)?;
     let state = commit::state_in(record, &repository)?;
-    refuse_where_somebody_is_at_work(op, &repository, state, request, to)?;
     let either = Either {
         store,
         repository: &repository,
     };
+    refuse_where_somebody_is_at_work(op, &repository, state, request, to)?;
+    if let (None, Some(to), Some(head)) = (&request.branch, to, state.head.commit()) {
+        history::refuse_unless_it_goes_on_from(op, either, to, head)?;
+    }
     let packs = store.reader_set()?;
     let stored = store.reader(&packs);
     let trees = EitherTrees::new(either, &stored);
@@ -93,6 +96,13 @@ pub(super) fn prepare(
     let entries = Entries {
         staged: Staged::of_snapshot(op, &repository, store, state)?,
     };
+    let is_index_written = !changes.is_empty() && request.branch.is_some();
+    if let Some(form) = entries.staged.unwritable_form.filter(|_| is_index_written) {
+        return Err(BranchError::Unsupported(format!(
+            "the index of {} is {form}, which is not written",
+            crate::error::printable(repository.work_tree())
+        )));
+    }
     let decided = decide(
         op,
         workspace,
@@ -102,7 +112,8 @@ pub(super) fn prepare(
         &entries,
         env,
     )?;
-    if let Some(to) = to {
+    // Files are written from the store, and the repository needs none of it.
+    if let Some(to) = to.filter(|_| request.branch.is_some()) {
         give(op, (store, &repository), trees, to)?;
     }
     let kept = decided
@@ -123,6 +134,7 @@ pub(super) fn prepare(
         request,
         to,
         tree: target_tree,
+        head_tree,
         env,
     };
     let made = target.state(&decided, &entries)?;
@@ -172,18 +184,26 @@ fn refuse_where_somebody_is_at_work(
     request: &SwitchRequest,
     to: Option<ObjectId>,
 ) -> Result<(), BranchError> {
-    let branch = &request.branch;
-    if !branch.starts_with("refs/heads/") || !crate::git::repository::is_ref_name(branch) {
-        return Err(BranchError::InvalidOptions(format!(
-            "{branch:?} is no branch"
-        )));
-    }
     let head = repository.head().map_err(commit_error)?;
     if head != state.head {
         return Err(BranchError::InTheWay(format!(
             "HEAD is at {}, and was at {} a moment ago",
             described(&head),
             described(&state.head)
+        )));
+    }
+    let in_progress = |operation: &dyn std::fmt::Display| {
+        BranchError::InTheWay(format!(
+            "a {operation} is in progress: finish or abort it first"
+        ))
+    };
+    let Some(branch) = &request.branch else {
+        let operation = state.in_progress.as_ref();
+        return operation.map_or(Ok(()), |operation| Err(in_progress(operation)));
+    };
+    if !branch.starts_with("refs/heads/") || !crate::git::repository::is_ref_name(branch) {
+        return Err(BranchError::InvalidOptions(format!(
+            "{branch:?} is no branch"
         )));
     }
     let from = request.from.as_deref().map(str::parse::<ObjectId>);
@@ -201,9 +221,7 @@ fn refuse_where_somebody_is_at_work(
     }
     let is_there = head.branch() == Some(branch) && head.commit() == to;
     if let Some(operation) = state.in_progress.as_ref().filter(|_| !is_there) {
-        return Err(BranchError::InTheWay(format!(
-            "a {operation} is in progress: finish or abort it first"
-        )));
+        return Err(in_progress(operation));
     }
     if from.is_none() {
         let refs = Refs::open(repository.common_dir()).map_err(CommitError::from)?;
@@ -241,15 +259,9 @@ fn decide(
     let is_outside = |change: &&Change| indexes::within(&change.path, scope).is_none();
     if let Some(outside) = changes.iter().find(is_outside) {
         return Err(BranchError::Unsupported(format!(
-            "the branch has another {} than HEAD, which is not in this workspace: the workspace has to be \
-             the whole work tree",
+            "{} would be another than HEAD has, and is not in this workspace: the workspace has to be the \
+             whole work tree",
             outside.path
-        )));
-    }
-    if let Some(form) = entries.staged.unwritable_form {
-        return Err(BranchError::Unsupported(format!(
-            "the index of {} is {form}, which is not written",
-            crate::error::printable(repository.work_tree())
         )));
     }
     let state = record.git.as_ref().expect("it was looked at");
@@ -327,8 +339,8 @@ fn refuse_in_the_way(decided: Vec<Coming>) -> Result<Vec<Coming>, BranchError> {
     };
     let named: Vec<String> = in_the_way.into_iter().take(MAX_NAMED).collect();
     Err(BranchError::InTheWay(format!(
-        "the branch has other content where somebody changed something here: {}{more}; commit, remove or \
-         move away what is named",
+        "other content would come where somebody changed something here: {}{more}; commit, remove or move \
+         away what is named",
         named.join(", ")
     )))
 }

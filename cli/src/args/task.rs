@@ -85,6 +85,12 @@ Examples:
 
 Exit codes: as of \"run\"; 1 the task does not wait for this input, or it could not be done.")]
     FollowUp(FollowUpArgs),
+    /// Work that no remote is proven to have: what was refused, or could not be sent. It is kept here.
+    #[command(arg_required_else_help = true)]
+    Quarantine {
+        #[command(subcommand)]
+        command: QuarantineCommand,
+    },
     /// Let checkpoints of this workspace be sent although a secret value was found in them; without
     /// arguments, list what is allowed.
     ///
@@ -94,6 +100,41 @@ Exit codes: as of \"run\"; 1 the task does not wait for this input, or it could 
 Exit codes: 0 done, 1 it could not be done, or what is to be taken back is not allowed; 2 the command
 line is wrong.")]
     AllowSecret(AllowSecretArgs),
+}
+
+/// What `task quarantine` can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum QuarantineCommand {
+    /// List it: what it is, why it is not on its branch, and what can be done.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    List {
+        /// Also the work of tasks that have no remote.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Bring it back to the files of this workspace.
+    ///
+    /// Every file is as the commit has it, which has to go on from HEAD. HEAD, its branch and the
+    /// index stay as they are, and the work stays in quarantine. What was here is captured first, and
+    /// "stillframe undo" brings it back. Where you changed something since, nothing is moved, and it
+    /// is named.
+    #[command(after_help = "\
+Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")]
+    Restore {
+        /// The work: its id in the list, or more digits of its commit.
+        id: String,
+    },
+    /// Let go of it, for good: the next clean-up frees what nothing else has.
+    ///
+    /// Snapshots with the same content stay: to have a leaked value out of the store, purge the file
+    /// too. There is no other way to let go of such work.
+    #[command(after_help = "\
+Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
+    Discard {
+        /// The work: its id in the list, or more digits of its commit.
+        id: String,
+    },
 }
 
 /// The arguments of `task allow-secret`.

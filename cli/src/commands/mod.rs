@@ -18,6 +18,7 @@ mod follow_up;
 mod head_moved;
 mod notices;
 mod purge;
+mod quarantine;
 mod questions;
 pub(crate) mod restore;
 mod retention;

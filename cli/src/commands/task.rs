@@ -6,14 +6,14 @@ use std::os::unix::fs::MetadataExt as _;
 use serde::Serialize;
 use stillframe::backends::{AllowedSecret, OmissionReason, RelPath, SkipReason, shell_word};
 use stillframe::records::{
-    AllowedSecretRecord, CheckpointRecord, FoundSecret, NoticeRecord, ResumeState, ResumedWork,
-    SavedState, SavedWork, WorkTaskRecord,
+    AllowedSecretRecord, CheckpointRecord, FoundSecret, NoticeRecord, QuarantinedWork, ResumeState,
+    ResumedWork, SavedState, SavedWork, WorkTaskRecord,
 };
-use stillframe::tasks::WorkBranchOptions;
+use stillframe::tasks::{QuarantineScope, WorkBranchOptions};
 use stillframe::{CancellationToken, RunId, WorkspaceOptions};
 
 use super::config::row;
-use super::{Tools, notices, until_a_signal, while_wanted};
+use super::{Tools, notices, quarantine, until_a_signal, while_wanted};
 use crate::args::BranchArgs;
 use crate::branch;
 use crate::config::{Held, Source};
@@ -90,6 +90,7 @@ pub(super) async fn answer(tools: &Tools, request: TaskRequest) -> Result<Reply,
         TaskRequest::Resume(workspace, branch) => {
             while_wanted(*workspace, |workspace| resume(tools, workspace, *branch)).await
         }
+        TaskRequest::Quarantine(request) => quarantine::answer(tools, *request).await,
         TaskRequest::AllowSecret(workspace, None) => allowed(tools, *workspace).await,
         TaskRequest::AllowSecret(workspace, Some((finding, allowance))) => {
             allow(tools, *workspace, finding, allowance).await
@@ -111,10 +112,20 @@ fn name(tools: &Tools, options: &WorkBranchOptions) -> Result<Reply, Failure> {
 async fn list(tools: &Tools) -> Result<Reply, Failure> {
     let tasks = tools.engine.tasks().await?;
     let reply = Reply::new(tools.json, &tasks, || tasks.iter().map(line).collect());
+    let reply = reply.notes(
+        quarantine::note(&quarantined(tools).await?)
+            .into_iter()
+            .collect(),
+    );
     Ok(match tasks.is_empty() {
         true => reply.note("no work of a task was saved"),
         false => reply,
     })
+}
+
+/// The work of tasks with a remote that no remote is proven to have.
+async fn quarantined(tools: &Tools) -> Result<Vec<QuarantinedWork>, Failure> {
+    Ok(tools.engine.quarantine(QuarantineScope::Remotes).await?)
 }
 
 /// Shows a task.
@@ -136,6 +147,8 @@ async fn show(tools: &Tools, request: ShowTask) -> Result<Reply, Failure> {
         let of = (&one.task, &one.namespace, &one.remote);
         of == (&task.task, &task.namespace, &task.remote)
     });
+    let mut unsaved = quarantined(tools).await?;
+    unsaved.retain(|work| (&work.task, &work.namespace) == (&task.task, &task.namespace));
     let shown = Shown {
         task,
         checkpoints,
@@ -155,7 +168,8 @@ async fn show(tools: &Tools, request: ShowTask) -> Result<Reply, Failure> {
             text.push_str(&format!("  {row}\n"));
         }
         text
-    }))
+    })
+    .notes(quarantine::note(&unsaved).into_iter().collect()))
 }
 
 /// Saves the work in a workspace.
@@ -394,7 +408,7 @@ fn typed(path: &RelPath) -> String {
     })
 }
 
-fn short(commit: &str) -> &str {
+pub(super) fn short(commit: &str) -> &str {
     commit.get(..SHORT).unwrap_or(commit)
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod failures;
 pub(crate) mod forge;
 pub(crate) mod interval;
 pub(crate) mod notices;
+pub(crate) mod quarantine;
 pub(crate) mod resume;
 pub(crate) mod retries;
 pub(crate) mod standing;

@@ -135,6 +135,19 @@ pub(crate) struct PersistFlagged<'a> {
     pub(crate) kind: &'a str,
 }
 
+/// `checkpoint_discarded`.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct CheckpointDiscarded<'a> {
+    pub(crate) task_id: &'a WorkTaskId,
+    /// The id of the store that kept it.
+    pub(crate) repository: &'a str,
+    /// The full id of the newest.
+    pub(crate) commit: &'a str,
+    /// How many were let go of: it, and those that it alone went on from.
+    pub(crate) checkpoints: usize,
+}
+
 /// `followup_waiting`, `followup_detected`, `followup_enqueued`, `followup_resumed`,
 /// `followup_consumed`.
 #[derive(Serialize)]

@@ -178,6 +178,9 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// The work of a task was not saved several times in a row, and a person should look. Data:
     /// `task_id`, `failures`, `kind`.
     PERSIST_FLAGGED = "persist_flagged";
+    /// The user let go of work that no remote is proven to have. Data: `task_id`, `repository`,
+    /// `commit`, `checkpoints`.
+    CHECKPOINT_DISCARDED = "checkpoint_discarded";
     /// The user lets work be sent although this was found in it. Data: `repository`, `rule`, `path`
     /// (null: in a message, or in the name of an author), `fingerprint`.
     SECRET_ALLOWED = "secret_allowed";

@@ -32,6 +32,8 @@ pub(crate) enum CheckpointStatus {
     Proven,
     /// It may not be sent. No other checkpoint is made on it.
     Refused,
+    /// The user has let go of it, and the store no longer keeps it. No other checkpoint is made on it.
+    Discarded,
 }
 
 /// What happens to a checkpoint.
@@ -45,6 +47,8 @@ pub(crate) enum CheckpointEvent {
     NotSaved,
     /// Secrets, limits or the remote's policy forbid it.
     Refused,
+    /// The user lets go of it.
+    Discarded,
 }
 
 /// A checkpoint, as it is kept. What its commit is never changes.
@@ -112,7 +116,13 @@ impl CheckpointRow {
 }
 
 impl CheckpointStatus {
-    pub(crate) const ALL: [Self; 4] = [Self::Made, Self::Sent, Self::Proven, Self::Refused];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Made,
+        Self::Sent,
+        Self::Proven,
+        Self::Refused,
+        Self::Discarded,
+    ];
 
     /// The name that JSON documents use.
     pub(crate) fn as_str(self) -> &'static str {
@@ -121,6 +131,7 @@ impl CheckpointStatus {
             Self::Sent => "sent",
             Self::Proven => "proven",
             Self::Refused => "refused",
+            Self::Discarded => "discarded",
         }
     }
 
@@ -140,6 +151,10 @@ impl CheckpointStatus {
             // It is sent once more: the push said that it was taken, and nobody shows it.
             (Self::Made | Self::Sent, CheckpointEvent::NotSaved) => Self::Made,
             (Self::Made, CheckpointEvent::Refused) => Self::Refused,
+            // What is proven is the remote's too, and is not let go of.
+            (Self::Made | Self::Sent | Self::Refused, CheckpointEvent::Discarded) => {
+                Self::Discarded
+            }
             (from, event) => return Err(IllegalCheckpointEvent { from, event }),
         })
     }
@@ -158,6 +173,7 @@ impl fmt::Display for CheckpointEvent {
             Self::Proven => "proven",
             Self::NotSaved => "kept without being saved",
             Self::Refused => "refused",
+            Self::Discarded => "discarded",
         })
     }
 }
@@ -166,7 +182,7 @@ impl fmt::Display for CheckpointEvent {
 /// or one since that was made and not sent, which then goes with the next.
 ///
 /// What was refused would stay an ancestor for ever, and so would what it was made on and was never
-/// sent: that may be what it was refused for. A merge has what the workspace has not: one that was made
+/// sent: that may be what it was refused for. What the user let go of is gone. A merge has what the workspace has not: one that was made
 /// on it would take that away again.
 pub(crate) fn base_of_next<'a>(
     checkpoints: impl IntoIterator<Item = &'a CheckpointRow>,
@@ -185,7 +201,7 @@ pub(crate) fn base_of_next<'a>(
                 made = None;
             }
             CheckpointStatus::Made => made = Some(row),
-            CheckpointStatus::Refused => made = None,
+            CheckpointStatus::Refused | CheckpointStatus::Discarded => made = None,
         }
     }
     made.or(sent)
@@ -206,9 +222,18 @@ mod tests {
             (Status::Made, Event::Refused, Status::Refused),
             (Status::Sent, Event::Proven, Status::Proven),
             (Status::Sent, Event::NotSaved, Status::Made),
+            (Status::Made, Event::Discarded, Status::Discarded),
+            (Status::Sent, Event::Discarded, Status::Discarded),
+            (Status::Refused, Event::Discarded, Status::Discarded),
         ];
         for from in Status::ALL {
-            for event in [Event::Sent, Event::Proven, Event::NotSaved, Event::Refused] {
+            for event in [
+                Event::Sent,
+                Event::Proven,
+                Event::NotSaved,
+                Event::Refused,
+                Event::Discarded,
+            ] {
                 let row = table.iter().find(|(f, e, _)| (*f, *e) == (from, event));
                 let next = from.next(event);
                 assert_eq!(next.ok(), row.map(|(_, _, to)| *to), "{from} and {event}");
@@ -248,7 +273,7 @@ mod tests {
             created_at: Timestamp::UNIX_EPOCH,
             updated_at: Timestamp::UNIX_EPOCH,
         };
-        use CheckpointStatus::{Made, Proven, Refused, Sent};
+        use CheckpointStatus::{Discarded, Made, Proven, Refused, Sent};
         let rows = [
             row("a", 1, Proven),
             row("a", 2, Made),
@@ -266,6 +291,11 @@ mod tests {
                 kind: CheckpointKind::Merge,
                 ..row("h", 2, Proven)
             },
+            row("i", 1, Sent),
+            row("i", 2, Discarded),
+            row("k", 1, Proven),
+            row("k", 2, Discarded),
+            row("k", 3, Made),
         ];
         let commit = |repository| base_of_next(&rows, repository).map(|row| row.commit.as_str());
         assert_eq!(
@@ -288,5 +318,7 @@ mod tests {
             Some("h1"),
             "the workspace has not what the merge has"
         );
+        assert_eq!(commit("i"), Some("i1"), "what was let go of is gone");
+        assert_eq!(commit("k"), Some("k3"));
     }
 }

@@ -58,6 +58,7 @@ pub use outcome::{
     DiffOutcome, RunDocument, RunResult, StoredFile, TakenSnapshot, WorkspaceDocument,
     WorkspaceOutcome,
 };
+pub use quarantine::{QuarantineRestore, QuarantinedWork};
 pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
 pub use queue::QueueRecord;
 pub use recovery::{LeftWorkspace, RecoveryReport, Survivor, UnknownAdapter};

@@ -1,11 +1,74 @@
-//! The rows of quarantine: what holds work that could not be proven saved, and is therefore kept.
+//! Quarantine: what could not be proven saved, and is therefore kept. What a host is told of it, and the
+//! rows of what is kept outside of stores.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use stillframe_backends::RelPath;
 
-use crate::id::{QuarantineId, WorkTaskId};
+use crate::id::{QuarantineId, RunId, WorkTaskId};
+use crate::records::restore_document::RestoreDocument;
+
+/// Work of a task that the store of a workspace keeps, and that no remote is proven to have: a commit,
+/// and those that it alone goes on from. Only
+/// [`Engine::discard_quarantined`](crate::Engine::discard_quarantined) lets go of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct QuarantinedWork {
+    /// What it is called by: the first digits of its commit, so many that they are no other's.
+    pub id: String,
+    /// The task, as the host calls it.
+    pub task: String,
+    /// Its namespace, as slugs; null: it has none.
+    pub namespace: Option<String>,
+    /// The remote, an address without credentials; null: there is none, and the store is where the
+    /// host wants the work.
+    pub remote: Option<String>,
+    /// The task's branch, without `refs/heads/`.
+    pub branch: String,
+    /// The workspace whose store keeps it.
+    pub workspace_id: String,
+    /// Its directory, printable; null: nobody knows it any more.
+    pub path: Option<String>,
+    /// The run whose work it has; null: it was made outside of runs.
+    pub run_id: Option<RunId>,
+    /// The number of its checkpoint among those of the task in this workspace.
+    pub number: u64,
+    /// The full id of the commit, which has all of the work.
+    pub commit: String,
+    /// The full ids of the checkpoints that it goes on from and that are as little proven, the oldest
+    /// first.
+    pub earlier: Vec<String>,
+    /// Where it stands: `made` (it was not sent), `sent` (the remote said that it took it, and has not
+    /// shown it) or `refused` (it may not be sent).
+    pub status: String,
+    /// Why it was not saved when that was last tried, such as `SecretFound`; null: it was not tried,
+    /// or whoever did died.
+    pub failure: Option<String>,
+    /// The same in one line.
+    pub error: Option<String>,
+    /// The ref of the store that keeps it; null: the store cannot be read.
+    pub kept_as: Option<String>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// What brought work in quarantine back to the files of its workspace. It stays in quarantine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct QuarantineRestore {
+    /// The work.
+    pub work: QuarantinedWork,
+    /// What was done to the files; null: all were as they were to be.
+    pub restore: Option<RestoreDocument>,
+    /// The submodules of which the work has another commit. Their directories are as they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub submodules: Vec<RelPath>,
+}
 
 /// What was put into quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -29,6 +29,10 @@ pub struct RecoveryReport {
     /// Empty in an engine without adapters, which leaves the queue alone.
     #[serde(default)]
     pub unknown_adapters: Vec<UnknownAdapter>,
+    /// How many pieces of work are in quarantine, whoever left them:
+    /// [`Engine::quarantine`](crate::Engine::quarantine) lists them.
+    #[serde(default)]
+    pub quarantined: usize,
 }
 
 /// An adapter that queued runs need, and the engine does not have.

@@ -8,6 +8,7 @@ mod asking;
 mod lock;
 mod making;
 pub(crate) mod outbox;
+pub(crate) mod quarantine;
 pub(crate) mod recorded;
 pub(crate) mod resume;
 pub(crate) mod save;

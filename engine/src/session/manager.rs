@@ -24,6 +24,7 @@ use crate::options::{
 use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::records::checkpoint::CheckpointKind;
 use crate::records::outcome::{DiffOutcome, RunOutcome, TakenSnapshot};
+use crate::records::quarantine::QuarantineRestore;
 use crate::records::restore_document::{
     self, RestoreDocument, RestorePurpose, UndoOutcome, UndoPlan,
 };
@@ -33,6 +34,7 @@ use crate::records::saved_work::SavedWork;
 use crate::records::session::{SessionDetails, SessionEvent, SessionRecord};
 use crate::run::execute;
 use crate::run::lock::RunLock;
+use crate::saving::quarantine;
 use crate::saving::resume::Whose;
 use crate::saving::save::{self, Prepared};
 use crate::saving::work::Wanted;
@@ -257,6 +259,44 @@ impl SessionManager {
         let (core, branch) = (self.core.clone(), branch.clone());
         self.core
             .operation(async move { save::save_now(&core, opened, &branch, wanted).await })
+            .await
+    }
+
+    /// Brings work in quarantine back to the files of its workspace: every file is as the commit has it.
+    /// HEAD, its branch and the index stay as they are, so that what may not be sent is no ancestor of
+    /// the next checkpoint. What was there before is captured first, and an undo brings it back. The
+    /// work stays in quarantine. `id`: as [`QuarantinedWork::id`](crate::records::QuarantinedWork::id),
+    /// or more digits.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was moved. `NotFound`: no such work is in the quarantine of this workspace; that of
+    /// another is named. `Conflict`: somebody's change is in the way, the commit does not go on from
+    /// HEAD, or an operation of git's is in progress. `InvalidOptions`: it is no id, or several begin
+    /// so. `Busy`: somebody else uses the workspace.
+    pub async fn restore_quarantined(
+        &self,
+        workspace: &WorkspaceOptions,
+        id: &str,
+    ) -> Result<QuarantineRestore, Error> {
+        self.check_open().await?;
+        let opened = self.core.open(workspace).await?;
+        self.core.relearn(&opened.workspace).await?;
+        let (core, session_id, id) = (self.core.clone(), self.id.clone(), id.to_owned());
+        self.core
+            .operation(async move {
+                let cancel = Cancellation::of(&core, &opened.options);
+                let lock_timeout = core.parts.settings.lock_timeout;
+                let lock = RunLock::acquire(
+                    &opened.workspace,
+                    "a restore",
+                    lock_timeout,
+                    &core.parts.blocking,
+                );
+                let _lock = cancel.wait_for(lock, "waiting for the workspace").await?;
+                let restoring = quarantine::restore(&core, opened, session_id, id, &cancel);
+                Box::pin(restoring).await
+            })
             .await
     }
 

@@ -89,9 +89,9 @@ pub(crate) trait BranchState {
     /// The checkpoints of a task, in the order in which they were wanted.
     fn checkpoints(&self, task_id: &WorkTaskId) -> Result<Vec<CheckpointRow>, StateError>;
 
-    /// The checkpoints of all tasks of which it is not known whether the remote has them, in the
+    /// The checkpoints of all tasks that no remote is proven to have and that nobody let go of, in the
     /// order in which they were wanted.
-    fn unsettled_checkpoints(&self) -> Result<Vec<CheckpointRow>, StateError>;
+    fn unproven_checkpoints(&self) -> Result<Vec<CheckpointRow>, StateError>;
 
     /// All notices, or those that are still to be sent, in the order in which they were written.
     fn notices(&self, only_to_send: bool) -> Result<Vec<NoticeRow>, StateError>;

@@ -52,6 +52,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0018.sql"),
     include_str!("fixtures/0019.sql"),
     include_str!("fixtures/0020.sql"),
+    "",
 ];
 
 // Who adds a version adds what the one before it had.

@@ -20,6 +20,7 @@ use crate::id::{RunId, SessionId};
 use crate::options::{GcOptions, RetentionOptions};
 use crate::records::artifact::ArtifactRecord;
 use crate::records::snapshot::SnapshotRow;
+use crate::saving::quarantine;
 use crate::state::change::{Change, NewEvent};
 use crate::state::registering::{MAX_WAIT, MAX_WAIT_OF_CLEANUP};
 use crate::state::{StateStore, snapshot_name};
@@ -228,6 +229,8 @@ fn clean_up(
     }
     upkeep.move_tags(op, locked)?;
     drop_strays(op, parts, locked)?;
+    // Whoever the user told to let go of them may have been killed.
+    quarantine::release(op, parts, locked)?;
     if options.forget_damaged {
         upkeep.forget_damaged(op, locked)?;
     }

@@ -15,6 +15,7 @@ use crate::options::WorkspaceOptions;
 use crate::process::{input_file, survivors};
 use crate::records::recovery::{LeftWorkspace, RecoveryReport, UnknownAdapter};
 use crate::run::settle::settle_run;
+use crate::saving::quarantine;
 use crate::state::liveness;
 use crate::workspace::adoption::{Untold, adopt};
 use crate::workspace::finish::is_for_later;
@@ -64,6 +65,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         .await?;
     settle_runs(core, &mut report).await?;
     report.unknown_adapters = unknown_adapters(core).await?;
+    report.quarantined = quarantined(core).await?;
     let later = parts
         .reader
         .read(move |store| store.events(&EventQuery::all().after_position(before)))
@@ -90,6 +92,23 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         move |locked| adopt(&Operation::unbounded(), &parts, locked, Untold::Tell),
     )
     .await
+}
+
+/// How many pieces of work are in quarantine.
+async fn quarantined(core: &Core) -> Result<usize, Error> {
+    match core
+        .parts
+        .reader
+        .read(|store| quarantine::count(store))
+        .await
+    {
+        // A damaged row must not stop the start. Whoever lists them is told of it.
+        Err(e) if e.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(error = %e.chain(), "what is in quarantine is not known");
+            Ok(0)
+        }
+        counted => counted,
+    }
 }
 
 /// The adapters that queued runs wait for and this engine does not have, in the order of the names.

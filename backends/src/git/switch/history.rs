@@ -6,7 +6,7 @@ use crate::branches::{BranchError, Trailer};
 use crate::checkpoint::{CheckpointError, Reaches};
 use crate::git::commit;
 use crate::git::either::Either;
-use crate::git::either::past::Past;
+use crate::git::either::past::{Past, Relation};
 use crate::git::repository::{Shallow, UserRepository, is_ref_name};
 use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
@@ -82,6 +82,42 @@ fn value_of(bytes: &[u8], wanted: &str, beside: &str) -> Option<String> {
         found.map(|(_, value)| value.trim().to_owned())
     };
     of(beside).and(of(wanted))
+}
+
+/// Refuses a commit that does not go on from HEAD: its files would take back what came to HEAD since.
+pub(super) fn refuse_unless_it_goes_on_from(
+    op: &Operation,
+    either: Either<'_>,
+    commit: ObjectId,
+    head: ObjectId,
+) -> Result<(), BranchError> {
+    let past = Past::new(op, Some(either.repository), either.store)?;
+    match past.relation(commit, head)? {
+        Relation::Contains => return Ok(()),
+        Relation::Contained | Relation::Apart => {}
+        Relation::CutAt(at) => {
+            return Err(BranchError::Unsupported(format!(
+                "whether {commit} goes on from HEAD at {head} cannot be told, because the history of {at} is not here"
+            )));
+        }
+    }
+    // What the user's repository has of its history is where somebody can go.
+    let mut at = Some(commit);
+    for _ in 0..MAX_LOOKED_AT {
+        let Some(id) = at else { break };
+        let own = either.repository.read_object(op, id, MAX_COMMIT_BYTES);
+        if id != commit && own.map_err(super::commit_error)?.is_some() {
+            return Err(BranchError::InTheWay(format!(
+                "HEAD is at {head}, which {commit} does not go on from: it goes on from {id} (\"git switch --detach \
+                 {id}\" goes there)"
+            )));
+        }
+        let parents = past.commit(id)?.map(|commit| commit.parents.clone());
+        at = parents.and_then(|parents| parents.first().copied());
+    }
+    Err(BranchError::InTheWay(format!(
+        "HEAD is at {head}, which {commit} does not go on from"
+    )))
 }
 
 /// Whether one of `others` reaches a commit. What is nowhere reaches nothing.

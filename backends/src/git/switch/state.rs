@@ -35,8 +35,9 @@ pub(super) struct Target<'a> {
     pub(super) state: &'a GitState,
     pub(super) request: &'a SwitchRequest,
     pub(super) to: Option<ObjectId>,
-    /// The tree of that.
+    /// The tree of that, and of HEAD.
     pub(super) tree: Option<ObjectId>,
+    pub(super) head_tree: Option<ObjectId>,
     pub(super) env: &'a Environment<'a>,
 }
 
@@ -63,7 +64,9 @@ impl Target<'_> {
         let pack = self.store.writer(self.op)?;
         let (store, repository, to) = (self.store, self.repository, self.tree);
         let (op, was) = (self.op, self.state.index);
-        let (coming, edits) = match decided.is_empty() {
+        // Without a branch the index stays as it is.
+        let is_index_kept = decided.is_empty() || self.request.branch.is_none();
+        let (coming, edits) = match is_index_kept {
             true => (Ok(None), self.edits(decided, &pack)),
             false => parallel::both(
                 || {
@@ -91,17 +94,16 @@ impl Target<'_> {
                 added.map_err(StoreError::from)?;
             }
         }
-        let head = match self.to {
-            Some(commit) => Head::Branch {
-                branch: self.request.branch.clone(),
-                commit,
-            },
-            None => Head::Unborn {
-                branch: self.request.branch.clone(),
-            },
+        let head = match (self.request.branch.clone(), self.to) {
+            (Some(branch), Some(commit)) => Head::Branch { branch, commit },
+            (Some(branch), None) => Head::Unborn { branch },
+            (None, _) => self.state.head.clone(),
         };
         let is_as_captured = made.id == captured && index == self.state.index;
-        let is_at = self.state.tips().get(&*self.request.branch) == Some(&self.to);
+        let is_at = match &self.request.branch {
+            Some(branch) => self.state.tips().get(&**branch) == Some(&self.to),
+            None => true,
+        };
         if is_as_captured && self.state.head == head && is_at {
             return Ok(MadeState {
                 snapshot: self.record.snapshot.clone(),
@@ -233,8 +235,11 @@ impl Target<'_> {
         metadata.branch = head
             .branch()
             .map(|full| full.strip_prefix("refs/heads/").unwrap_or(full).to_owned());
-        let of_branch = self.tree.unwrap_or_else(tree_object::empty_tree_id);
-        metadata.dirty = Some(!scope.is_root() || tree != of_branch);
+        let of_head = match self.request.branch {
+            Some(_) => self.tree.unwrap_or_else(tree_object::empty_tree_id),
+            None => self.head_tree.unwrap_or_else(tree_object::empty_tree_id),
+        };
+        metadata.dirty = Some(!scope.is_root() || tree != of_head);
         let below = |coming: &Coming| within(&coming.change.path, scope);
         let count = |wanted: &dyn Fn(&Coming) -> bool| {
             decided.iter().filter(|coming| wanted(coming)).count() as u64
@@ -277,11 +282,14 @@ impl Target<'_> {
         record.empty_directories.extend(made.filter_map(below));
         record.empty_directories.sort();
         record.empty_directories.dedup();
+        let Some(branch) = &self.request.branch else {
+            return record;
+        };
         let mut branches = self.state.branches.clone();
         if let Some(own) = self.state.head.branch() {
             branches.insert(own.to_owned(), self.state.head.commit());
         }
-        branches.remove(&self.request.branch);
+        branches.remove(branch);
         record.git = Some(GitState {
             head: head.clone(),
             branches,

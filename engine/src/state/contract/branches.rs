@@ -364,7 +364,7 @@ pub(crate) fn a_checkpoint_is_made_of_what_it_was_and_moves_once(state: &impl Te
         ..rows[0].clone()
     };
     store.commit(&[put_checkpoint(made, &blip)]).unwrap();
-    assert_eq!(store.unsettled_checkpoints().unwrap()[0], blip);
+    assert_eq!(store.unproven_checkpoints().unwrap()[0], blip);
     let sent = CheckpointRow {
         status: CheckpointStatus::Sent,
         ..blip
@@ -405,8 +405,17 @@ pub(crate) fn a_checkpoint_is_made_of_what_it_was_and_moves_once(state: &impl Te
             put_checkpoint(made, &refused),
         ])
         .unwrap();
-    assert_eq!(store.unsettled_checkpoints().unwrap(), [rows[2].clone()]);
-    let all = [proven, refused, rows[2].clone()];
+    let unproven = [refused.clone(), rows[2].clone()];
+    assert_eq!(store.unproven_checkpoints().unwrap(), unproven);
+    let discarded = CheckpointRow {
+        status: CheckpointStatus::Discarded,
+        ..refused
+    };
+    let was_refused = Some(CheckpointStatus::Refused);
+    let discard = put_checkpoint(was_refused, &discarded);
+    store.commit(&[discard]).unwrap();
+    assert_eq!(store.unproven_checkpoints().unwrap(), [rows[2].clone()]);
+    let all = [proven, discarded, rows[2].clone()];
     assert_eq!(state.open().checkpoints(&row.id).unwrap(), all);
     assert_eq!(store.checkpoints(&task("1", "b").id).unwrap(), []);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);

@@ -107,9 +107,11 @@ impl BranchState for SqliteStore {
         )
     }
 
-    fn unsettled_checkpoints(&self) -> Result<Vec<CheckpointRow>, StateError> {
+    fn unproven_checkpoints(&self) -> Result<Vec<CheckpointRow>, StateError> {
         self.all(
-            &format!("{SELECT_CHECKPOINT} WHERE status IN ('made', 'sent') ORDER BY position"),
+            &format!(
+                "{SELECT_CHECKPOINT} WHERE status IN ('made', 'sent', 'refused') ORDER BY position"
+            ),
             (),
             read_checkpoint,
         )
