@@ -245,6 +245,8 @@ pub(crate) struct FollowUpRequest {
     /// It, with its namespace if it has one.
     pub(crate) task: String,
     pub(crate) input: FollowUpInput,
+    /// The commit that it is to go on from, if that was typed.
+    pub(crate) expect: Option<String>,
     /// Who asks the remote, if that was typed.
     pub(crate) token: TokenArgs,
     /// What goes on with it; `None`: what its run was started with.
@@ -921,14 +923,17 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
                 branch = branch.checkpoint_interval(interval);
             }
             branch.start_point = args.start.start_point;
+            branch.expected = args.start.expect;
+            branch::named(&branch)?;
             options = options.work_branch(branch).metadata(on_record);
         }
         None if args.branch.is_given()
             || args.start.start_point.is_some()
+            || args.start.expect.is_some()
             || args.checkpoint_every.is_some() =>
         {
             return Err(Failure::usage(
-                "--namespace, --remote, --start-point, --message, --on-divergence, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
+                "--namespace, --remote, --start-point, --expect, --message, --on-divergence, --token-env, --token-command and --checkpoint-every are of a task; add --task ID; nothing was run",
             ));
         }
         None => {}
@@ -1111,6 +1116,8 @@ fn task(command: TaskCommand, json: bool, chooser: &Chooser<'_>) -> Result<Reque
         TaskCommand::Resume(args) => {
             let mut options = branch::at_place(args.id, args.place, chooser.of_tasks())?;
             options.start_point = args.start.start_point;
+            options.expected = args.start.expect;
+            branch::named(&options)?;
             let workspace = chooser.configured()?.0;
             TaskRequest::Resume(Box::new(workspace), Box::new(options))
         }
@@ -1172,6 +1179,7 @@ fn follow_up(args: FollowUpArgs, json: bool, chooser: &Chooser<'_>) -> Request {
     Request::FollowUp(Box::new(FollowUpRequest {
         task: args.id,
         input: FollowUpInput::new(args.input_id, args.text),
+        expect: args.expect,
         token: args.token,
         command,
         workspace: chooser.named.as_ref().map(PathBuf::from),

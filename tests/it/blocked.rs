@@ -466,6 +466,20 @@ fn a_workspace_that_cannot_come_to_the_branch_claims_nothing_and_later_does() {
     assert_eq!(ws.text("log"), "somebody's own\n");
     assert_eq!(task(&ws)["input_cursor"], 0);
     ws.write("log", "asked\n");
+    // Who wants to go on from what was asked about, and from nothing else, does not.
+    let asked = waits["follow_up"]["last_checkpoint"].as_str().unwrap();
+    let args = [
+        "task",
+        "follow-up",
+        "42",
+        "--input-id",
+        "7",
+        "--expect",
+        asked,
+    ];
+    ws.try_json(args).exits(1).error("Conflict");
+    assert_eq!(types(&ws, &waits), told);
+    assert_eq!(task(&ws)["input_cursor"], 0);
     follow_up(&ws, "7", "8080").ok();
     assert_eq!(ws.text("log"), "reviewed\nasked\n");
 }

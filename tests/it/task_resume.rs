@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use stillframe_tests::servers::{HttpOptions, HttpServer};
 use stillframe_tests::shapes::{self, Backend};
-use stillframe_tests::{Output, TestWorkspace, git};
+use stillframe_tests::{Call, Output, TestWorkspace, git};
 
 use super::tasks::{KILLS, counted};
 
@@ -691,4 +692,108 @@ fn a_resume_that_is_killed_is_not_half_done() {
         assert!(two.exists("d9/f") && !two.exists("README"), "round {round}");
     }
     assert!(moved + stayed == rounds, "{moved} and {stayed}");
+}
+
+#[test]
+fn a_task_goes_on_from_the_commit_that_is_expected_or_not_at_all() {
+    let one = machine();
+    let expecting = |ws: &TestWorkspace, commit: &str| {
+        ws.try_json(["task", "resume", "42", "--expect", commit])
+    };
+    let head = one.git(["rev-parse", "HEAD"]);
+    let nobody = one.untouched(|| expecting(&one, &head).exits(1).error("Conflict"));
+    assert!(nobody.contains("nobody has"), "{nobody}");
+    one.write("work", "1\n");
+    let first = saved(&one);
+    let two = another(&one, &[]);
+    for beginning in [&first[..39], "HEAD", ""] {
+        expecting(&two, beginning).exits(2).error("InvalidOptions");
+    }
+    assert_eq!(expecting(&two, &first).ok().json()["commit"], first);
+    two.write("work", "2\n");
+    let second = saved(&two);
+    // Somebody has gone on with it since it was looked at.
+    let before = seen(&one);
+    let elsewhere = one.untouched(|| expecting(&one, &first).exits(1).error("Conflict"));
+    assert!(
+        elsewhere.contains(&second) && elsewhere.contains(&first),
+        "both are named: {elsewhere}"
+    );
+    assert_eq!(seen(&one), before);
+    let args = [
+        "run", "--task", "42", "--expect", &first, "--", "touch", "ran",
+    ];
+    one.try_json(args).exits(125);
+    assert!(!one.exists("ran"), "the command was not run");
+    let args = [
+        "run", "--task", "42", "--expect", &second, "--", "touch", "ran",
+    ];
+    one.try_json(args).ok();
+    assert_eq!(
+        (one.text("work").as_str(), one.exists("ran")),
+        ("2\n", true)
+    );
+}
+
+// What a replica said last was once taken for the truth.
+#[test]
+fn an_answer_that_lags_is_asked_for_again_before_anything_is_said_to_be_missing() {
+    let one = machine();
+    git::text(
+        &one.home(),
+        &remote(&one),
+        ["config", "http.receivepack", "true"],
+    );
+    let own = one.base().join("http");
+    let options = HttpOptions::default();
+    let Some(server) = HttpServer::start(&own, one.base(), options) else {
+        return;
+    };
+    let url = format!("http://127.0.0.1:{}/git/remote.git", server.port());
+    one.git(["remote", "set-url", "origin", &url]);
+    one.write("work", "1\n");
+    let first = saved(&one);
+    // A replica has the first checkpoint, and not yet the second.
+    let replicas = own.join("replicas");
+    fs::create_dir_all(&replicas).unwrap();
+    Call::new("/bin/cp", "/")
+        .args([
+            "-r".as_ref(),
+            remote(&one).as_os_str(),
+            replicas.as_os_str(),
+        ])
+        .run()
+        .ok();
+    one.write("work", "2\n");
+    let second = saved(&one);
+    let lags = |answers: &str| fs::write(own.join("lag"), answers).unwrap();
+    one.git(["reset", "-q", "--hard"]);
+    one.git(["clean", "-qfd"]);
+    lags("x");
+    let args = ["task", "resume", "42", "--expect", &second];
+    assert_eq!(one.json(args)["commit"], second);
+    assert_eq!(
+        fs::read_to_string(own.join("lag")).unwrap(),
+        "",
+        "it lagged once"
+    );
+
+    // It is asked twice, and no oftener: what it says is missing is not taken for a new beginning.
+    lags("xxxxxxxx");
+    one.git(["switch", "-q", "main"]);
+    one.git(["branch", "-q", "-D", BRANCH]);
+    let message = one.untouched(|| resume(&one).exits(1).error("NotFound"));
+    assert!(message.contains(&second), "{message}");
+    assert_eq!(fs::read_to_string(own.join("lag")).unwrap().len(), 6);
+    let other = another(&one, &[]);
+    lags("xxxxxxxx");
+    other.git(["remote", "set-url", "origin", &url]);
+    let args = ["task", "resume", "42", "--expect", &second];
+    let message = other.try_json(args).exits(1).error("Conflict");
+    assert!(
+        message.contains(&first) && message.contains(&second),
+        "{message}"
+    );
+    lags("");
+    assert_eq!(other.json(args)["commit"], second);
 }

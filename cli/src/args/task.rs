@@ -169,6 +169,10 @@ pub(crate) struct FollowUpArgs {
         hide_default_value = true
     )]
     pub(crate) text: String,
+    /// The commit that the task is expected to go on from, by its full id, such as that of the notice:
+    /// where somebody has gone on with the branch, nothing is claimed. Default: any that has it.
+    #[arg(long, value_name = "COMMIT")]
+    pub(crate) expect: Option<String>,
     #[command(flatten)]
     pub(crate) token: TokenArgs,
     /// The command that goes on, after "--". Default: the one that the run was started with.
@@ -212,6 +216,10 @@ pub(crate) struct StartArgs {
     /// Default: HEAD.
     #[arg(long, value_name = "REV")]
     pub(crate) start_point: Option<String>,
+    /// The commit that the task is expected to go on from, by its full id: where it would go on from
+    /// another, nothing is moved. Default: any.
+    #[arg(long, value_name = "COMMIT")]
+    pub(crate) expect: Option<String>,
 }
 
 /// Where the work of a task goes, and how it is told there.

@@ -45,7 +45,9 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
     let (place, kept) = tools.engine.work_branch_of(run).await?;
     let set = request.config.settings(Some(&place.path)).task;
     let every = kept.checkpoint_interval;
-    let branch = branch::of_run(kept, (None, request.token), set)?.checkpoint_interval(every);
+    let mut branch = branch::of_run(kept, (None, request.token), set)?.checkpoint_interval(every);
+    branch.expected = request.expect;
+    branch::named(&branch)?;
     let end_signal = EndSignal::default();
     let adapter = Saved {
         adapter: Foreground {

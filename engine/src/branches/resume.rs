@@ -182,6 +182,25 @@ impl Seen {
 }
 
 impl Resume {
+    /// The commit that is gone on from; `None`: the branch begins, or it is not resumed.
+    pub(crate) fn at(&self) -> Option<&str> {
+        match self {
+            Self::Resumed { at, .. } => Some(at),
+            Self::FastForward { to } => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Whether the remote is asked once more, because what it says may lag.
+    pub(crate) fn may_lag(&self, expected: Option<&str>) -> bool {
+        match (self, expected) {
+            (Self::CheckpointMissing { .. }, _) => true,
+            (Self::RemoteUnreachable | Self::Unanswered(_) | Self::Conflict { .. }, _)
+            | (_, None) => false,
+            (_, Some(expected)) => compare(expected, self.at(), false) == Expected::LookAgain,
+        }
+    }
+
     /// Why `branch` is not resumed, with what a host can do about it; `None`: it is.
     /// `is_in_store`: whether the store still has the recorded checkpoint.
     pub(crate) fn refusal(&self, branch: &str, is_in_store: bool) -> Option<(ErrorKind, String)> {
@@ -239,11 +258,7 @@ pub(crate) enum Expected {
     Diverged,
 }
 
-/// Compares what would be resumed (`None`: nothing) with the commit that a follow-up expects.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "no caller names the commit that it expects")
-)]
+/// Compares what would be resumed (`None`: nothing) with the commit that somebody expects.
 pub(crate) fn compare(expected: &str, found: Option<&str>, has_looked_again: bool) -> Expected {
     match (found == Some(expected), has_looked_again) {
         (true, _) => Expected::Met,
@@ -644,6 +659,25 @@ mod tests {
         ] {
             assert!(kinds.contains(&kind), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn what_lacks_something_that_was_seen_is_looked_for_again() {
+        let expected = || "C".to_owned();
+        let missing = Resume::CheckpointMissing {
+            expected: expected(),
+        };
+        assert!(missing.may_lag(None), "it was proven to be there");
+        let at = |at: &str| Resume::Resumed {
+            at: at.to_owned(),
+            parents: None,
+        };
+        assert!(!at("D").may_lag(None));
+        assert!(!at("C").may_lag(Some("C")));
+        assert!(at("D").may_lag(Some("C")));
+        assert!(Resume::Fresh.may_lag(Some("C")));
+        assert!(!Resume::FastForward { to: expected() }.may_lag(Some("C")));
+        assert!(!Resume::RemoteUnreachable.may_lag(Some("C")));
     }
 
     #[test]

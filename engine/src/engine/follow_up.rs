@@ -62,6 +62,10 @@ impl Engine {
     /// branch: no remote says here that a pull request exists. A host that has opened one takes its
     /// input from there, and tells whoever answers at the old place, once.
     ///
+    /// People may go on with the branch before they answer, and the run goes on from what they made of
+    /// it: it has what was proven in any case. Where it is to go on from the commit that they were told
+    /// of and from nothing else, [`WorkBranchOptions::expected`] of the options names that.
+    ///
     /// ```no_run
     /// # use stillframe::tasks::FollowUpInput;
     /// # use stillframe::{Engine, Error, ErrorKind, RunOptions};

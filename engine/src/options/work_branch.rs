@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stillframe_remote::ObjectId;
 use stillframe_remote::address::ParsedAddress;
 use stillframe_remote::branch_name::{BranchName, Namespace, TaskId};
 use stillframe_remote::git_process::DEFAULT_LIMIT;
@@ -67,6 +68,10 @@ pub struct WorkBranchOptions {
     /// Where a branch begins that is nowhere yet: a commit by its full id, a branch or a tag of the
     /// repository. Default: what HEAD names.
     pub start_point: Option<String>,
+    /// The commit that the task is expected to go on from, by its full id: where a resume, or a run that
+    /// begins, would go on from another one, the remote is asked once more, and then it is `Conflict`.
+    /// What is saved does not depend on it. Default: any.
+    pub expected: Option<String>,
     /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}` and
     /// `{task}` stand for these. Trailers that name them follow in any case.
     pub message: Option<String>,
@@ -110,6 +115,7 @@ impl WorkBranchOptions {
             namespace: None,
             remote: None,
             start_point: None,
+            expected: None,
             message: None,
             pinned: None,
             credentials: None,
@@ -124,6 +130,7 @@ impl WorkBranchOptions {
         namespace: String,
         remote: String,
         start_point: String,
+        expected: String,
         message: String,
         call_timeout: Duration,
         max_push_bytes: u64,
@@ -148,7 +155,7 @@ impl WorkBranchOptions {
     /// # Errors
     ///
     /// `InvalidOptions`: git would refuse the name, a part of it is empty as a slug, or it has more
-    /// than 200 bytes.
+    /// than 200 bytes; or the commit that is expected has no full id.
     pub fn branch_name(&self) -> Result<String, Error> {
         Ok(self.names()?.branch.as_str().to_owned())
     }
@@ -189,6 +196,13 @@ impl WorkBranchOptions {
         let namespace = self.namespace.as_deref().map(Namespace::parse);
         let namespace = namespace.transpose().map_err(refused)?;
         let branch = BranchName::of_task(&task, namespace.as_ref()).map_err(refused)?;
+        if let Some(expected) = &self.expected
+            && expected.parse::<ObjectId>().is_err()
+        {
+            return Err(Error::invalid_options(format!(
+                "the commit {expected:?} that is expected is no full id; nothing was done"
+            )));
+        }
         Ok(Names {
             task,
             namespace,
@@ -228,6 +242,19 @@ impl fmt::Debug for WorkBranchOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_expected_is_named_in_full() {
+        let named = |expected: String| WorkBranchOptions::of("42").expected(expected).branch_name();
+        assert_eq!(named("0a".repeat(20)).unwrap(), "stillframe/task/42");
+        for beginning in ["0a0a0a0".to_owned(), "HEAD".to_owned(), String::new()] {
+            let refused = named(beginning).unwrap_err();
+            assert_eq!(
+                refused.kind(),
+                stillframe_backends::ErrorKind::InvalidOptions
+            );
+        }
+    }
 
     #[test]
     fn what_is_kept_means_the_same_wherever_it_is_read() {

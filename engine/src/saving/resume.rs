@@ -12,7 +12,9 @@ use stillframe_remote::remote::FetchError;
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
-use crate::branches::resume::{Answer, Owner, Remote, Resume, Seen, Tip, resume};
+use crate::branches::resume::{
+    Answer, Expected, Owner, Remote, Resume, Seen, Tip, compare, resume,
+};
 use crate::error::{Error, chain};
 use crate::id::SessionId;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
@@ -56,7 +58,8 @@ impl Prepared {
     /// # Errors
     ///
     /// Nothing was moved. `Unavailable`: the remote cannot be asked. `Conflict`: here and there are
-    /// commits that the other has not, the branch is another task's, or something is in the way.
+    /// commits that the other has not, the branch is another task's or at another commit than is
+    /// expected, or something is in the way.
     /// `NotFound`: what was saved from here is not on the branch.
     pub(crate) async fn resume(
         &self,
@@ -80,6 +83,7 @@ impl Prepared {
             target: self.target.clone(),
             task: self.task.clone(),
             start_point: self.branch.start_point.clone(),
+            expected: self.branch.expected.clone(),
             whose,
         };
         if !going.has_store() {
@@ -156,6 +160,7 @@ impl Prepared {
                 ..self.task.clone()
             },
             start_point: None,
+            expected: self.branch.expected.clone(),
             whose,
         };
         let (op, commit) = (cancel.operation(), commit.to_owned());
@@ -195,6 +200,16 @@ pub(super) struct Goal {
     pub(super) saved: Option<String>,
 }
 
+/// What a look at the branch has found.
+struct Looked {
+    decided: Resume,
+    refs: Advertised,
+    /// Where the branch is here.
+    local: Option<String>,
+    /// Why the remote could not be asked.
+    why: Option<String>,
+}
+
 /// A resume on its way. What it does blocks.
 #[derive(Clone)]
 pub(super) struct Going {
@@ -202,6 +217,8 @@ pub(super) struct Going {
     pub(super) target: Target,
     pub(super) task: WorkTaskRow,
     start_point: Option<String>,
+    /// The commit that it is expected to go on from.
+    expected: Option<String>,
     pub(super) whose: Whose,
 }
 
@@ -248,6 +265,7 @@ impl Going {
             }
             _ => commit.to_owned(),
         };
+        self.refuse_another(Some(&to))?;
         Ok(Goal {
             state: ResumeState::Resumed,
             from,
@@ -256,8 +274,58 @@ impl Going {
         })
     }
 
-    /// Finds out where the branch goes on.
+    /// Finds out where the branch goes on, from what is expected if anything is.
     fn look(&self, op: &Operation, asking: Option<&Asking>) -> Result<Goal, Error> {
+        let mut looked = self.looked(op, asking)?;
+        if asking.is_some() && looked.decided.may_lag(self.expected.as_deref()) {
+            looked = self.looked(op, asking)?;
+        }
+        let Looked {
+            decided,
+            refs,
+            local,
+            why,
+        } = looked;
+        self.refused(op, &decided, why)?;
+        self.refuse_another(decided.at())?;
+        let (state, to) = match decided {
+            Resume::Resumed { at, .. } => (ResumeState::Resumed, Some(at)),
+            Resume::FastForward { to } => (ResumeState::FastForwarded, Some(to)),
+            _ => (ResumeState::Fresh, self.start(op, &refs)?),
+        };
+        let saved = match (&to, state) {
+            (Some(to), ResumeState::Resumed | ResumeState::FastForwarded) => self.saved(op, to)?,
+            _ => None,
+        };
+        Ok(Goal {
+            state,
+            from: local,
+            to,
+            saved,
+        })
+    }
+
+    /// Refuses to go on from another commit than what is expected, after it was looked for twice.
+    fn refuse_another(&self, found: Option<&str>) -> Result<(), Error> {
+        let Some(expected) = &self.expected else {
+            return Ok(());
+        };
+        if compare(expected, found, true) == Expected::Met {
+            return Ok(());
+        }
+        let branch = &self.task.branch;
+        let found = match found {
+            Some(found) => format!("{branch} would go on from {found}"),
+            None => format!("nobody has {branch}"),
+        };
+        Err(Error::new(
+            ErrorKind::Conflict,
+            format!("{found}, and {expected} was expected; nothing was moved"),
+        ))
+    }
+
+    /// Looks once.
+    fn looked(&self, op: &Operation, asking: Option<&Asking>) -> Result<Looked, Error> {
         let branches = self.branches()?;
         let workspace = &self.target.opened.workspace;
         let local = branches.tip(workspace, &self.branch()).map_err(failed)?;
@@ -287,21 +355,11 @@ impl Going {
             // What is here of the branch was a part of its history.
             decided = self.decided(op, &look()?);
         }
-        self.refused(op, &decided, why)?;
-        let (state, to) = match decided {
-            Resume::Resumed { at, .. } => (ResumeState::Resumed, Some(at)),
-            Resume::FastForward { to } => (ResumeState::FastForwarded, Some(to)),
-            _ => (ResumeState::Fresh, self.start(op, &refs)?),
-        };
-        let saved = match (&to, state) {
-            (Some(to), ResumeState::Resumed | ResumeState::FastForwarded) => self.saved(op, to)?,
-            _ => None,
-        };
-        Ok(Goal {
-            state,
-            from: local,
-            to,
-            saved,
+        Ok(Looked {
+            decided,
+            refs,
+            local,
+            why,
         })
     }
 

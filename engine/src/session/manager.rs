@@ -326,9 +326,10 @@ impl SessionManager {
     /// # Errors
     ///
     /// Nothing was moved. `Unavailable`: the remote cannot be asked. `Conflict`: both have commits
-    /// that the other has not, the branch is another task's, or somebody's change is in the way; the
-    /// message names it. `NotFound`: what was saved from here is not on the branch. `InvalidOptions`,
-    /// `Unsupported` and `Busy` as of [`SessionManager::checkpoint`].
+    /// that the other has not, the branch is another task's or [at another commit than is
+    /// expected](WorkBranchOptions::expected), or somebody's change is in the way; the message names
+    /// it. `NotFound`: what was saved from here is not on the branch. `InvalidOptions`, `Unsupported` and
+    /// `Busy` as of [`SessionManager::checkpoint`].
     pub async fn resume_task(
         &self,
         workspace: &WorkspaceOptions,
