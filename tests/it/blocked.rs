@@ -257,7 +257,10 @@ fn without_proof_a_blocked_run_has_failed_and_its_work_stays() {
     assert_eq!(ws.text("log"), "asked\n", "nothing is rolled back");
     let saved = &failed["workspace"]["saved"];
     assert_eq!(saved["failure"], "RemotePolicyRejected", "{saved}");
-    assert!(saved["kept_as"].is_string(), "{saved}");
+    let kept = format!("{}:log", saved["kept_as"].as_str().unwrap());
+    let store = ws.stores()[0].join("git");
+    let kept = git::text(&ws.home(), &store, ["cat-file", "-p", &kept]);
+    assert_eq!(kept, "asked", "the store has it");
     assert_eq!(at(&ws, BRANCH), None);
     let shown = task(&ws);
     assert_eq!(

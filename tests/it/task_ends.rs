@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use stillframe::tasks::WorkBranchOptions;
+use stillframe::{
+    Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, RunContext, RunOptions, RunStatus,
+    WorkspaceOptions,
+};
 use stillframe_tests::{TestWorkspace, git};
 
 const BRANCH: &str = "stillframe/task/42";
@@ -118,6 +123,56 @@ fn what_a_run_left_that_failed_is_one_commit_with_trailers_that_git_reads() {
     let of = ["log", "-1", "--format=%B", text(&named, "commit")];
     let message = git::text(&ws.home(), &other, of);
     assert!(message.contains("\nTask: a-b/c/1\n"), "{message}");
+}
+
+/// Prepares, and builds what cannot be built.
+struct Builds;
+
+impl Adapter for Builds {
+    async fn run(&self, context: RunContext) -> Result<AdapterOutput, AdapterError> {
+        let place = context.workspace.clone().unwrap();
+        let write = |text: &str| fs::write(place.join("work"), text).unwrap();
+        let phase = context.phase("work");
+        let prepared = phase.step("prepare it", async |_| {
+            write("1");
+            Ok(())
+        });
+        prepared.await?;
+        let built = phase.step("build", async |_| {
+            write("2");
+            context.checkpoint_now().await.unwrap();
+            write("3");
+            Err::<(), _>(AdapterError::failed("no luck"))
+        });
+        built.await?;
+        Ok(AdapterOutput::empty())
+    }
+}
+
+#[tokio::test]
+async fn the_step_that_a_run_is_in_is_named_and_the_one_that_failed() {
+    let ws = scene();
+    let options = EngineOptions::default().state_dir(ws.state());
+    let engine = Engine::start(options).await.unwrap();
+    let session = engine.session("s").await.unwrap();
+    let run = RunOptions::new("x")
+        .workspace(WorkspaceOptions::at(ws.root()))
+        .work_branch(WorkBranchOptions::of("42").message("{step} of {task}".to_owned()));
+    let failed = session.execute_run(run, Builds).await.unwrap();
+    assert_eq!(failed.run.status, RunStatus::Failed, "{failed:?}");
+    let made = failed.workspace.saved.unwrap().commit.unwrap();
+    let last = trailers(&ws, &made);
+    let failed = "Failed-Step: build\nTask: 42\nCheckpoint-Kind: wip\n";
+    assert!(last.ends_with(failed), "{last}");
+    let before = format!("{made}^");
+    let of = trailers(&ws, &before);
+    let periodic = "Step: build\nTask: 42\nCheckpoint-Kind: periodic\n";
+    assert!(of.ends_with(periodic), "{of}");
+    assert_eq!(
+        there(&ws, ["log", "-1", "--format=%s", &before]),
+        "build of 42"
+    );
+    engine.shutdown().await.unwrap();
 }
 
 #[test]

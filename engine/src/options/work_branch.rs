@@ -72,8 +72,9 @@ pub struct WorkBranchOptions {
     /// begins, would go on from another one, the remote is asked once more, and then it is `Conflict`.
     /// What is saved does not depend on it. Default: any.
     pub expected: Option<String>,
-    /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}` and
-    /// `{task}` stand for these. Trailers that name them follow in any case.
+    /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}`, `{task}`
+    /// and `{step}`, the step that the run is in, stand for these. Trailers that name them follow in
+    /// any case.
     pub message: Option<String>,
     /// Where that is, once it is known: it is not looked for again.
     pub(crate) pinned: Option<Pinned>,

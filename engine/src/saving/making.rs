@@ -11,6 +11,7 @@ use crate::actors::Parts;
 use crate::error::Error;
 use crate::id::RunId;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
+use crate::records::step::{StepRow, StepStatus};
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::target::Target;
 use crate::saving::told::Telling;
@@ -68,8 +69,9 @@ pub(crate) fn make(
         .map_err(|e| Error::new(e.kind(), e))?;
     let number = next_number(&known, &kept, &repository);
     let at = parts.now();
-    let mut request = CheckpointRequest::new(&name, number, message(&name, wanted)?, at)
-        .on_remote(wanted.on_remote.clone());
+    let message = message(parts, &name, wanted)?;
+    let mut request =
+        CheckpointRequest::new(&name, number, message, at).on_remote(wanted.on_remote.clone());
     request.sent = base.map(|row| row.commit.clone());
     request.borrow = parts.settings.borrow;
     let outcome = checkpoints
@@ -150,7 +152,7 @@ pub(crate) fn merge(
     // It may have come there since.
     on_remote.push(tip.clone());
     let both = (checkpoint.commit.clone(), tip);
-    let request = MergeRequest::new(&name, number, message(&name, wanted)?, both)
+    let request = MergeRequest::new(&name, number, message(parts, &name, wanted)?, both)
         .on_remote(on_remote)
         .borrow(parts.settings.borrow);
     let made = match checkpoints.merge_checkpoint(op, locked, &request) {
@@ -273,7 +275,7 @@ fn row(
     }
 }
 
-fn message(task: &str, wanted: &Wanted) -> Result<String, Error> {
+fn message(parts: &Parts, task: &str, wanted: &Wanted) -> Result<String, Error> {
     let kind = match wanted.kind {
         CheckpointKind::Wip => Kind::Wip,
         CheckpointKind::Periodic | CheckpointKind::Merge => Kind::Periodic,
@@ -283,5 +285,18 @@ fn message(task: &str, wanted: &Wanted) -> Result<String, Error> {
     let run_id = wanted.run_id.as_ref().map_or("", RunId::as_str);
     let mut message = CheckpointMessage::new(kind, run_id).task(task.to_owned());
     message.template.clone_from(&wanted.template);
+    if let Some(run) = &wanted.run_id {
+        let steps = parts.reader.read_blocking(|store| store.steps(run))?;
+        message.step = step_in(&steps).map(|row| row.name.clone());
+    }
     message.whole().map_err(Error::from)
+}
+
+/// The step that a run is in, or that has failed: of those that are not done the one that was begun last.
+/// It is the same for whoever makes the checkpoint again.
+fn step_in(steps: &[StepRow]) -> Option<&StepRow> {
+    let is_done =
+        |row: &&StepRow| matches!(row.status, StepStatus::Completed | StepStatus::Skipped);
+    let open = steps.iter().filter(|row| !is_done(row));
+    open.max_by_key(|row| row.begun_order)
 }
