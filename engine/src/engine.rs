@@ -9,6 +9,7 @@ pub(crate) mod options;
 mod quarantine;
 pub(crate) mod question_sweep;
 mod records;
+mod resending;
 mod tasks;
 pub(crate) mod transcript;
 mod upkeep;
@@ -177,6 +178,8 @@ impl Engine {
         }
         tokio::spawn(sweep);
         if engine.core.parts.state_dir.is_writable() {
+            let shared = Arc::downgrade(&engine.core.shared);
+            tokio::spawn(resending::send_those_due(shared));
             tokio::spawn(finish_removals(engine.core.clone()));
         }
         if !options.adapters.is_empty() && engine.core.parts.state_dir.is_writable() {

@@ -62,6 +62,7 @@ mod ref_room;
 mod refs_left;
 mod remote;
 mod renames;
+mod resend;
 mod restore;
 mod retain;
 mod retention;

@@ -529,6 +529,12 @@ fn line(task: &WorkTaskRecord) -> String {
         let failures = count(u64::from(task.failures_in_a_row), "failure");
         line.push_str(&format!("  {failures} in a row"));
     }
+    if let Some(at) = &task.next_retry_at {
+        line.push_str(&format!("  is sent again at {at:.0}"));
+    }
+    if let Some(class) = &task.last_failure_class {
+        line.push_str(&format!("  {class}"));
+    }
     if let Some(error) = &task.error {
         line.push_str(&format!("  {}", printable(error)));
     }

@@ -1,10 +1,16 @@
 //! Where a task stands while runs work on it. Pure.
 
 use jiff::Timestamp;
+use stillframe_backends::ErrorKind;
+use stillframe_remote::failure_kind::FailureKind;
+
+use crate::failure::Failure;
 
 use crate::id::RunId;
 use crate::records::run::{EndsAs, RunEvent};
-use crate::records::work_task::{IllegalTaskEvent, WorkTaskEvent, WorkTaskRow, WorkTaskStatus};
+use crate::records::work_task::{
+    FailureClass, IllegalTaskEvent, WorkTaskEvent, WorkTaskRow, WorkTaskStatus,
+};
 
 /// The task once a run works on it that nobody's input has caused. Of two at once the later one has
 /// it.
@@ -25,9 +31,15 @@ pub(crate) fn begun(
     })
 }
 
-/// The task after what happens to the run that works on it; `None`: the run still does.
-pub(crate) fn ended(task: &WorkTaskRow, event: RunEvent, at: Timestamp) -> Option<WorkTaskRow> {
-    let event = match event {
+/// The task after what happens to the run that works on it; `None`: the run still does. `why`: why the
+/// run failed, and `not_saved`: why what it had is not on the branch.
+pub(crate) fn ended(
+    task: &WorkTaskRow,
+    run: RunEvent,
+    (why, not_saved): (Option<&Failure>, Option<FailureKind>),
+    at: Timestamp,
+) -> Option<WorkTaskRow> {
+    let event = match run {
         RunEvent::Proven => WorkTaskEvent::Blocked,
         RunEvent::Done | RunEvent::Persisted(EndsAs::Completed) => WorkTaskEvent::Completed,
         RunEvent::Cancelled | RunEvent::Persisted(EndsAs::Cancelled) => WorkTaskEvent::Cancelled,
@@ -39,12 +51,54 @@ pub(crate) fn ended(task: &WorkTaskRow, event: RunEvent, at: Timestamp) -> Optio
         | RunEvent::Persisted(EndsAs::Failed | EndsAs::Timeout) => WorkTaskEvent::Failed,
         _ => return None,
     };
+    let class = class(run, why, not_saved);
+    let failed = why.filter(|_| class.is_some()).map(Failure::line);
     Some(WorkTaskRow {
         status: task.status.next(event).ok()?,
         active_run: None,
+        error: failed.or_else(|| task.error.clone()),
+        last_failure_class: class,
         updated_at: at,
         ..task.clone()
     })
+}
+
+/// What kind of trouble ended a run; `None`: none did. Only what is known: whether it was a test that
+/// failed is the command's to know.
+fn class(
+    run: RunEvent,
+    why: Option<&Failure>,
+    not_saved: Option<FailureKind>,
+) -> Option<FailureClass> {
+    match run {
+        RunEvent::TimedOut | RunEvent::Persisted(EndsAs::Timeout) => Some(FailureClass::Timeout),
+        RunEvent::Unproven => Some(match not_saved {
+            Some(
+                FailureKind::SecretFound
+                | FailureKind::TooLarge
+                | FailureKind::RemotePolicyRejected,
+            ) => FailureClass::PolicyBlock,
+            Some(FailureKind::AuthDenied | FailureKind::RefConflict | FailureKind::NetworkBlip) => {
+                FailureClass::ForgeError
+            }
+            _ => FailureClass::Unknown,
+        }),
+        RunEvent::Failed
+        | RunEvent::Stranded
+        | RunEvent::Refused
+        | RunEvent::Persisted(EndsAs::Failed) => {
+            let kind = why.map(|why| why.kind.as_deref());
+            Some(match kind {
+                // Work that failed for reasons of its own.
+                Some(None) => FailureClass::AgentError,
+                Some(Some(kind)) if kind == ErrorKind::PolicyViolation.as_str() => {
+                    FailureClass::PolicyBlock
+                }
+                _ => FailureClass::Unknown,
+            })
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -107,13 +161,64 @@ mod tests {
             (Run::CheckpointBegun, None),
             (Run::Persisting(EndsAs::Failed), None),
         ] {
-            let after = ended(&task(Task::Running, Some("r")), event, at(5));
+            let after = ended(&task(Task::Running, Some("r")), event, (None, None), at(5));
             assert_eq!(after.as_ref().map(|row| row.status), to, "{event}");
             assert!(after.is_none_or(|row| row.active_run.is_none()));
         }
         let waits = task(Task::AwaitingFollowup, None);
-        let given_up = ended(&waits, Run::Cancelled, at(5)).unwrap();
+        let given_up = ended(&waits, Run::Cancelled, (None, None), at(5)).unwrap();
         assert_eq!(given_up.status, Task::Open);
-        assert_eq!(ended(&waits, Run::Done, at(5)), None);
+        assert_eq!(ended(&waits, Run::Done, (None, None), at(5)), None);
+    }
+
+    #[test]
+    fn a_failed_run_says_what_kind_of_trouble_it_was_and_a_good_one_takes_that_back() {
+        use FailureClass as Class;
+        use RunEvent as Run;
+        let of_work = Failure::of_work("exit code 3\nof make");
+        let policy = Failure::new("PolicyViolation", "too many files");
+        let other = Failure::new("NoSpace", "the disk is full");
+        for (event, why, not_saved, class) in [
+            (
+                Run::Persisted(EndsAs::Failed),
+                Some(&of_work),
+                None,
+                Some(Class::AgentError),
+            ),
+            (Run::Failed, Some(&policy), None, Some(Class::PolicyBlock)),
+            (Run::Failed, Some(&other), None, Some(Class::Unknown)),
+            (Run::Stranded, None, None, Some(Class::Unknown)),
+            (
+                Run::Persisted(EndsAs::Timeout),
+                Some(&other),
+                None,
+                Some(Class::Timeout),
+            ),
+            (
+                Run::Unproven,
+                Some(&other),
+                Some(FailureKind::SecretFound),
+                Some(Class::PolicyBlock),
+            ),
+            (
+                Run::Unproven,
+                Some(&other),
+                Some(FailureKind::AuthDenied),
+                Some(Class::ForgeError),
+            ),
+            (Run::Unproven, Some(&other), None, Some(Class::Unknown)),
+            (Run::Persisted(EndsAs::Completed), None, None, None),
+            (Run::Persisted(EndsAs::Cancelled), Some(&other), None, None),
+        ] {
+            let before = WorkTaskRow {
+                error: Some("not sent".to_owned()),
+                last_failure_class: Some(Class::Unknown),
+                ..task(WorkTaskStatus::Running, Some("r"))
+            };
+            let after = ended(&before, event, (why, not_saved), at(5)).unwrap();
+            assert_eq!(after.last_failure_class, class, "{event}");
+            let said = why.filter(|_| class.is_some()).map(Failure::line);
+            assert_eq!(after.error, said.or(before.error), "{event}");
+        }
     }
 }

@@ -135,8 +135,17 @@ pub struct WorkTaskRecord {
     pub failures_in_a_row: u32,
     /// Whether a person should look, because that was too often.
     pub flagged: bool,
-    /// Why its work was not saved when that was last tried: one line; null: it was.
+    /// Why its last run failed, or its work was not saved when that was last tried: one line; null:
+    /// neither.
     pub error: Option<String>,
+    /// What kind of trouble ended its last run, as far as that is known: `agent_error` (what worked on
+    /// it failed), `policy_block`, `forge_error`, `timeout` or `unknown`; null: none did.
+    pub last_failure_class: Option<String>,
+    /// How often the same work could not be sent for reasons that may pass.
+    pub retry_count: u32,
+    /// When it is sent again by an engine that is there then, without being asked: after 30 and 60
+    /// seconds; null: with the next checkpoint.
+    pub next_retry_at: Option<Timestamp>,
     /// Its last checkpoint; null: there is none.
     pub last_checkpoint: Option<CheckpointRecord>,
     /// When it was first heard of.

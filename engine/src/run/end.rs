@@ -129,7 +129,7 @@ pub(crate) async fn end_run(
     let at = core.parts.now();
     let is_rest = end.event.is_rest();
     let mut changes = Vec::from_iter(end.right);
-    changes.extend(Box::pin(waiting::ended(core, run_id, end.event)).await?);
+    changes.extend(Box::pin(waiting::ended(core, run_id, end.event, end.error.as_ref())).await?);
     changes.extend(end.changes);
     if let Some(left) = &end.left {
         changes.extend(step_log::closing_changes(

@@ -139,6 +139,11 @@ pub(crate) fn task(
         failures_in_a_row: row.failures_in_a_row,
         flagged: row.is_flagged,
         error: row.error,
+        last_failure_class: row
+            .last_failure_class
+            .map(|class| class.as_str().to_owned()),
+        retry_count: row.retry_count,
+        next_retry_at: row.next_retry_at,
         last_checkpoint: checkpoints.last().map(checkpoint),
         created_at: row.created_at,
         updated_at: row.updated_at,

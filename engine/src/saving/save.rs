@@ -3,12 +3,14 @@
 use serde_json::Value;
 use stillframe_backends::{ErrorKind, LockedWorkspace, Operation, SnapshotId};
 use stillframe_remote::address::ParsedAddress;
+use stillframe_remote::advertised::Advertised;
 use stillframe_remote::failure_kind::FailureKind;
 
 use crate::actors::Parts;
 use crate::actors::core::Core;
 use crate::actors::patience::Patience;
 use crate::branches::failures::{self, Attempt};
+use crate::branches::retries;
 use crate::error::Error;
 use crate::id::{RunId, WorkTaskId};
 use crate::options::work_branch::WorkBranchOptions;
@@ -17,7 +19,7 @@ use crate::records::checkpoint::{
 };
 use crate::records::saved_work::SavedWork;
 use crate::records::work_task::WorkTaskRow;
-use crate::saving::asking::asking;
+use crate::saving::asking::{Asking, asking};
 use crate::saving::lock::TaskLock;
 use crate::saving::making;
 use crate::saving::recorded::saved;
@@ -29,7 +31,7 @@ use crate::saving::work::{Content, Fate, Made, Wanted};
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::Change;
-use crate::workspace::cancellation::Cancellation;
+use crate::workspace::cancellation::{Cancellation, refusal};
 use crate::workspace::opened::Opened;
 use crate::workspace::turn;
 
@@ -190,18 +192,8 @@ impl Prepared {
             patience,
         } = self;
         let workspace = target.opened.workspace.clone();
-        let asking = asking(&target, &branch, patience.as_ref(), cancel).await;
-        let op = cancel.operation();
-        let asked = move || {
-            let seen = match &asking {
-                Some(Ok(asking)) => asking.refs(&op),
-                Some(Err(not_sent)) => Err(not_sent.clone()),
-                None => Ok(None),
-            };
-            (asking, seen)
-        };
         // The workspace is free meanwhile: a remote may take long to answer.
-        let (asking, seen) = parts.blocking.run_beside(asked).await?;
+        let (asking, seen) = asked(core, &target, &branch, patience.as_ref(), cancel).await?;
         let mut default_branch = None;
         if let Ok(Some(refs)) = &seen {
             wanted.on_remote = refs.ids().map(|id| id.to_string()).collect();
@@ -243,11 +235,84 @@ impl Prepared {
                 task: &task,
                 wanted: &wanted,
             };
-            record(&telling, &made, &fate)?;
+            if let Some(row) = &made.row {
+                let told = notice(&telling, &made, row, &fate);
+                record(&telling, (row, made.outcome.is_new), &fate, told)?;
+            }
             let repository = target.opened.workspace.id();
             saved.default_branch = default_branch;
             saved.carried = has_carried(&telling, &made, &fate, repository)?;
             Ok::<_, Error>(Some(saved))
+        };
+        parts.blocking.run_beside(recording).await?
+    }
+
+    /// Sends a checkpoint again that was not sent for a reason that may pass, unless somebody has meanwhile.
+    pub(crate) async fn send_again(
+        self,
+        core: &Core,
+        row: &CheckpointRow,
+        mut wanted: Wanted,
+        cancel: &Cancellation,
+    ) -> Result<(), Error> {
+        let parts = &core.parts;
+        let lock_timeout = parts.settings.lock_timeout;
+        let lock = TaskLock::acquire(
+            &parts.state_dir,
+            &self.task.id,
+            lock_timeout,
+            &parts.blocking,
+        );
+        let _lock = cancel
+            .wait_for(lock, "waiting to send the work of the task")
+            .await?;
+        let (id, wanted_row) = (self.task.id.clone(), row.clone());
+        let read = parts.reader.read(move |store| {
+            let rows = store.checkpoints(&id)?;
+            Ok(retries::to_send(&rows).contains(&wanted_row))
+        });
+        if !read.await? {
+            return Ok(());
+        }
+        let Self {
+            target,
+            task,
+            branch,
+            patience,
+        } = self;
+        let (asking, seen) = asked(core, &target, &branch, patience.as_ref(), cancel).await?;
+        let fate = match (asking, seen) {
+            (_, Err(not_sent)) | (Some(Err(not_sent)), _) => Fate::NotSent(not_sent),
+            (Some(Ok(asking)), Ok(Some(seen))) => {
+                wanted.on_remote = seen.ids().map(|id| id.to_string()).collect();
+                let way = Way {
+                    parts: parts.clone(),
+                    target,
+                    task: task.clone(),
+                    wanted: wanted.clone(),
+                    row: row.clone(),
+                    asking,
+                    seen,
+                    max_bytes: branch.max_push_bytes,
+                    on_divergence: branch.on_divergence,
+                };
+                way.gone(core, cancel).await?
+            }
+            (None, _) | (_, Ok(None)) => Fate::Kept,
+        };
+        if let Some(stopped) = refusal(&cancel.operation(), "sending the work of a task") {
+            // What was cut off says nothing of the remote.
+            return Err(stopped);
+        }
+        let (shared, row) = (parts.clone(), row.clone());
+        let recording = move || {
+            let fate = fate.redacted(shared.writer.secrets());
+            let telling = Telling {
+                parts: &shared,
+                task: &task,
+                wanted: &wanted,
+            };
+            record(&telling, (&row, false), &fate, None)
         };
         parts.blocking.run_beside(recording).await?
     }
@@ -280,6 +345,33 @@ impl Prepared {
         turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await
     }
 }
+
+/// Who asks the remote, and what it has; `None`: there is no remote.
+async fn asked(
+    core: &Core,
+    target: &Target,
+    branch: &WorkBranchOptions,
+    patience: Option<&Patience>,
+    cancel: &Cancellation,
+) -> Result<Asked, Error> {
+    let asking = asking(target, branch, patience, cancel).await;
+    let op = cancel.operation();
+    let ask = move || {
+        let seen = match &asking {
+            Some(Ok(asking)) => asking.refs(&op),
+            Some(Err(not_sent)) => Err(not_sent.clone()),
+            None => Ok(None),
+        };
+        (asking, seen)
+    };
+    Ok(core.parts.blocking.run_beside(ask).await?)
+}
+
+/// What [`asked`] answers.
+type Asked = (
+    Option<Result<Asking, NotSent>>,
+    Result<Option<Advertised>, NotSent>,
+);
 
 /// Saves what is in a workspace, for somebody who asks for that, until its host says stop.
 pub(crate) async fn save_now(
@@ -394,16 +486,19 @@ fn moved_all_the_time(task: &WorkTaskRow, what: &str) -> Error {
     )
 }
 
-/// Puts on record what became of a checkpoint, and counts it for its task. Blocks.
-fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> {
-    let Some(row) = &made.row else {
-        return Ok(());
-    };
+/// Puts on record what became of a checkpoint, and counts it for its task. `is_new`: it was made for
+/// this. `notice`: what people outside are told. Blocks.
+fn record(
+    telling: &Telling<'_>,
+    (row, is_new): (&CheckpointRow, bool),
+    fate: &Fate,
+    notice: Option<Change>,
+) -> Result<(), Error> {
     let Telling { parts, task, .. } = telling;
     let now = parts.now();
     let moved = moved(row, task, fate, now)?;
     for _ in 0..TRIES {
-        let mut changes = telling.ended(made, &moved, fate);
+        let mut changes = telling.ended((row, is_new), &moved, fate);
         if moved != *row {
             let put = BranchChange::PutCheckpoint {
                 from: Some(row.status),
@@ -427,6 +522,11 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
                 Fate::NotSent(not_sent) | Fate::Beside(not_sent, _) => Some(not_sent.why.clone()),
                 Fate::Kept | Fate::Sent(_) | Fate::Merged(..) => None,
             };
+            let failed = match fate {
+                Fate::NotSent(not_sent) => Some(not_sent.kind),
+                Fate::Kept | Fate::Sent(_) | Fate::Merged(..) | Fate::Beside(..) => None,
+            };
+            retries::note(&mut counted, failed, row.failure.is_none(), now);
             if let (true, Fate::NotSent(not_sent) | Fate::Beside(not_sent, _)) = (is_flagged, fate)
             {
                 changes.push(telling.flagged(counted.failures_in_a_row, not_sent));
@@ -436,7 +536,7 @@ fn record(telling: &Telling<'_>, made: &Made, fate: &Fate) -> Result<(), Error> 
                 changes.push(Change::Branch(Box::new(BranchChange::MoveTask(counted))));
             }
         }
-        changes.extend(notice(telling, made, row, fate));
+        changes.extend(notice.clone());
         if changes.is_empty() {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::sending::NotSent;
 use crate::saving::target::OF_WORKSPACE;
-use crate::saving::work::{Fate, Made, Wanted};
+use crate::saving::work::{Fate, Wanted};
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
 
@@ -71,14 +71,19 @@ impl Telling<'_> {
     }
 
     /// What became of it at the remote.
-    pub(crate) fn ended(&self, made: &Made, row: &CheckpointRow, fate: &Fate) -> Vec<Change> {
+    /// `before`: the checkpoint as it was, and whether it was made for this.
+    pub(crate) fn ended(
+        &self,
+        before: (&CheckpointRow, bool),
+        row: &CheckpointRow,
+        fate: &Fate,
+    ) -> Vec<Change> {
+        let (before, is_new) = before;
         match fate {
-            Fate::Kept if made.outcome.is_new => Vec::new(),
+            Fate::Kept if is_new => Vec::new(),
             Fate::Kept => vec![self.event(EventType::PERSIST_NOOP, self.persisted(row))],
             Fate::Sent(sent) => {
-                let was_known = made.row.as_ref().is_some_and(|before| {
-                    sent.was_there && before.status == CheckpointStatus::Proven
-                });
+                let was_known = sent.was_there && before.status == CheckpointStatus::Proven;
                 let (event_type, recovered) = match was_known {
                     true => (EventType::PERSIST_NOOP, false),
                     false => (EventType::PERSIST_PUSHED, sent.was_there),

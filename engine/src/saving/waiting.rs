@@ -11,6 +11,7 @@ use crate::events::branch_data::{CheckpointReady, FollowUpMoved};
 use crate::events::data::data;
 use crate::events::event::EventType;
 use crate::events::query::EventQuery;
+use crate::failure::Failure;
 use crate::id::{RunId, SessionId, WorkTaskId};
 use crate::records::block::Block;
 use crate::records::follow_up::{FollowUpInput, FollowUpRow};
@@ -133,22 +134,30 @@ pub(crate) async fn ended(
     core: &Core,
     run_id: &RunId,
     event: RunEvent,
+    why: Option<&Failure>,
 ) -> Result<Vec<Change>, Error> {
     let asked = run_id.clone();
     let read = move |store: &dyn StateStore| {
         if let Some(task) = store.work_task_of_run(&asked)? {
-            return Ok(Some(task));
+            let not_saved = match event {
+                RunEvent::Unproven => store.checkpoints(&task.id)?.pop(),
+                _ => None,
+            };
+            return Ok(Some((task, not_saved.and_then(|row| row.failure))));
         }
         if event != RunEvent::Cancelled {
             return Ok(None);
         }
-        match store.run(&asked)? {
-            Some(run) if run.status == RunStatus::AwaitingFollowup => waited_for(store, &run),
-            _ => Ok(None),
-        }
+        let task = match store.run(&asked)? {
+            Some(run) if run.status == RunStatus::AwaitingFollowup => waited_for(store, &run)?,
+            _ => None,
+        };
+        Ok(task.map(|task| (task, None)))
     };
-    let task = core.parts.reader.read(read).await?;
-    let after = task.and_then(|task| standing::ended(&task, event, core.parts.now()));
+    let found = core.parts.reader.read(read).await?;
+    let after = found.and_then(|(task, not_saved)| {
+        standing::ended(&task, event, (why, not_saved), core.parts.now())
+    });
     let Some(after) = after else {
         return Ok(Vec::new());
     };
