@@ -4,6 +4,7 @@
 pub(crate) mod credentials;
 pub(crate) mod notice_sink;
 pub(crate) mod quarantine_scope;
+pub(crate) mod repository;
 pub(crate) mod work_branch;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
+use crate::options::repository::RepositoryOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::policy::limits::RunLimits;
 use crate::records::follow_up::FollowUpInput;
@@ -196,6 +198,8 @@ pub struct RunOptions {
     /// remote cannot be asked. It is not kept in the queue, and has to be given again where a run is
     /// resumed. Default: none.
     pub work_branch: Option<WorkBranchOptions>,
+    /// The further repositories that the run works in.
+    pub(crate) repositories: Vec<RepositoryOptions>,
     /// The input that the run, which waits for it, is to go on with.
     pub(crate) follow_up: Option<FollowUpInput>,
     /// Whether the session was made for the run, and ends with it.
@@ -219,6 +223,7 @@ impl RunOptions {
             priority: Priority::Interactive,
             limits: RunLimits::default(),
             work_branch: None,
+            repositories: Vec::new(),
             follow_up: None,
             own_session: false,
             is_nameless: false,
@@ -238,8 +243,60 @@ impl RunOptions {
         timeout: Duration,
     }
 
+    /// Adds a further repository that the run works in, with the task that its work there is of.
+    /// The run's own is the [workspace](RunOptions::workspace), which then needs a
+    /// [work branch](RunOptions::work_branch) too.
+    ///
+    /// All of them are brought to their branches before the work, or none is: one that would be
+    /// refused refuses the run, and nothing was moved. No other run works in any of them meanwhile.
+    /// Progress is saved in each, at most once in the
+    /// [interval](WorkBranchOptions::checkpoint_interval) of the run's own, and so is what is there
+    /// when the work has ended; that one fails stops no other.
+    /// [`WorkspaceOutcome::repositories`](crate::records::WorkspaceOutcome::repositories) says what
+    /// became of each. A blocked run waits only if all are proven.
+    ///
+    /// Snapshots after the work, comparison, limits, rollback and undo are of the run's own
+    /// workspace alone.
+    ///
+    /// ```no_run
+    /// # use stillframe::tasks::WorkBranchOptions;
+    /// # use stillframe::{Adapter, Error, RunOptions, SessionManager, WorkspaceOptions};
+    /// # async fn run(session: SessionManager, agent: impl Adapter) -> Result<(), Error> {
+    /// let options = RunOptions::new("rename the field")
+    ///     .workspace(WorkspaceOptions::at("/src/app"))
+    ///     .work_branch(WorkBranchOptions::of("42"))
+    ///     .repository(WorkspaceOptions::at("/src/lib"), WorkBranchOptions::of("42"));
+    /// let outcome = session.execute_run(options, agent).await?;
+    /// if let Some(all) = &outcome.workspace.repositories {
+    ///     println!("{}", all.summary); // 1 pushed, /src/lib: AuthDenied (…)
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The run is refused with `InvalidOptions` if two of them are one work tree or would go to one
+    /// branch, and with `Unsupported` if one is in no git work tree. It cannot be submitted to the
+    /// queue. One that is gone on with has those that it was begun with, unless they are given
+    /// again.
+    pub fn repository(mut self, workspace: WorkspaceOptions, branch: WorkBranchOptions) -> Self {
+        self.repositories.push(RepositoryOptions {
+            workspace,
+            work_branch: branch,
+        });
+        self
+    }
+
     /// Refuses what cannot be, before anything is done.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        for repository in &self.repositories {
+            repository.check()?;
+        }
+        let has_branch = self.workspace.is_some() && self.work_branch.is_some();
+        if !self.repositories.is_empty() && !has_branch {
+            return Err(Error::invalid_options(
+                "a run with further repositories needs a workspace with a work branch; the run was not started",
+            ));
+        }
         if let Some(defect) = self.limits.defect() {
             return Err(Error::invalid_options(defect));
         }

@@ -72,6 +72,7 @@ mod safety_refs;
 mod schemas;
 mod secrets;
 mod sessions;
+mod several_repositories;
 mod shapes;
 mod show_file;
 mod skip_unchanged;

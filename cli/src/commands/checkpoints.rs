@@ -80,6 +80,8 @@ fn why_not(answer: Result<Checkpointed, Error>) -> Option<(String, String)> {
     match answer {
         Ok(Checkpointed::Made(saved)) => saved.failure.zip(saved.error),
         Ok(Checkpointed::NotMade(why)) => Some((why.kind.unwrap_or_default(), why.message)),
+        // Of several repositories.
+        Ok(Checkpointed::Each(each)) => each.into_iter().find_map(|(_, one)| why_not(Ok(one))),
         Ok(_) => None,
         Err(e) => Some((e.kind().to_string(), e.to_string())),
     }

@@ -83,11 +83,14 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
 /// The run that waits for input of a task: in the workspace that was named or that one is in, or else
 /// the only one. `None`: none does, or the engine has to be asked.
 async fn waiting(tools: &Tools, request: &FollowUpRequest) -> Result<Option<RunRecord>, Failure> {
-    let mut found = Vec::new();
+    let mut found: Vec<RunRecord> = Vec::new();
     let (asked, _) = tools.engine.find_task(&request.task).await?;
     for task in tools.engine.tasks().await? {
         let is_it = (&task.namespace, &task.task) == (&asked.namespace, &asked.task);
-        if let Some(run) = task.run_id.filter(|_| is_it && task.follow_up.is_some()) {
+        let run = task.run_id.filter(|_| is_it && task.follow_up.is_some());
+        // One that works in several repositories has a task of this name in each, say.
+        let run = run.filter(|run| found.iter().all(|record| record.id != *run));
+        if let Some(run) = run {
             found.push(runs::by_id(tools, run.as_str()).await?);
         }
     }

@@ -253,6 +253,16 @@ fn tell(
     reply.notes.extend(story(ended, elsewhere));
     reply.warnings.extend(warnings(workspace, retains));
     task::tell(reply, saved);
+    if let Some(all) = &workspace.repositories {
+        let line = format!(
+            "in all of its repositories: {}",
+            output::printable(&all.summary)
+        );
+        match all.failure {
+            Some(_) => reply.warnings.push(line),
+            None => reply.notes.push(line),
+        }
+    }
     // A rollback that was refused has said why.
     if ended.is_copied_only && workspace.rollback.is_none() {
         reply.warnings.extend(ended.way_back(workspace, elsewhere));

@@ -12,8 +12,4 @@ pub(crate) mod quarantine;
 pub(crate) mod resume;
 pub(crate) mod retries;
 pub(crate) mod standing;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "a run has one repository whose work is saved")
-)]
 pub(crate) mod summary;

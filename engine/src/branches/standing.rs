@@ -31,6 +31,21 @@ pub(crate) fn begun(
     })
 }
 
+/// The task once a run goes on with it that waits with a task of another repository, and has input
+/// for that one.
+pub(crate) fn gone_on(
+    task: &WorkTaskRow,
+    run_id: &RunId,
+    at: Timestamp,
+) -> Result<WorkTaskRow, IllegalTaskEvent> {
+    Ok(WorkTaskRow {
+        status: task.status.next(WorkTaskEvent::Claimed)?,
+        active_run: Some(run_id.clone()),
+        updated_at: at,
+        ..task.clone()
+    })
+}
+
 /// The task after what happens to the run that works on it; `None`: the run still does. `why`: why the
 /// run failed, and `not_saved`: why what it had is not on the branch.
 pub(crate) fn ended(
@@ -129,6 +144,15 @@ mod tests {
                     assert_eq!(begun.active_run, Some("r".parse().unwrap()));
                     assert_eq!(begun.updated_at, at(5));
                 }
+            }
+        }
+        for status in WorkTaskStatus::ALL {
+            let gone_on = gone_on(&task(status, None), &"r".parse().unwrap(), at(5));
+            let waits = status == WorkTaskStatus::AwaitingFollowup;
+            assert_eq!(gone_on.is_ok(), waits, "{status}");
+            if let Ok(gone_on) = gone_on {
+                assert_eq!(gone_on.status, WorkTaskStatus::Running);
+                assert_eq!(gone_on.active_run, Some("r".parse().unwrap()));
             }
         }
         let later = begun(

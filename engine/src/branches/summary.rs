@@ -4,9 +4,9 @@ use std::fmt;
 
 use stillframe_remote::failure_kind::FailureKind;
 
-/// What became of the work in one repository.
+/// How the work in one repository has fared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RepositoryOutcome {
+pub(crate) enum Fared {
     /// It was sent, and is proven.
     Pushed,
     /// There was nothing new, and what there is is proven.
@@ -30,15 +30,15 @@ pub(crate) struct Summary {
 }
 
 /// Sums up what became of each repository. That there is none is a failure: nothing was saved.
-pub(crate) fn summary(outcomes: &[(String, RepositoryOutcome)]) -> Summary {
-    let count = |wanted: &RepositoryOutcome| {
+pub(crate) fn summary(outcomes: &[(String, Fared)]) -> Summary {
+    let count = |wanted: &Fared| {
         let found = outcomes.iter().filter(|(_, outcome)| outcome == wanted);
         found.count()
     };
     let failed: Vec<_> = outcomes
         .iter()
         .filter_map(|(name, outcome)| match outcome {
-            RepositoryOutcome::Failed(kind, why) => Some((name.clone(), *kind, why.clone())),
+            Fared::Failed(kind, why) => Some((name.clone(), *kind, why.clone())),
             _ => None,
         })
         .collect();
@@ -47,9 +47,9 @@ pub(crate) fn summary(outcomes: &[(String, RepositoryOutcome)]) -> Summary {
         false => failed.iter().map(|(_, kind, _)| *kind).max(),
     };
     Summary {
-        pushed: count(&RepositoryOutcome::Pushed),
-        unchanged: count(&RepositoryOutcome::Unchanged),
-        recorded: count(&RepositoryOutcome::RecordedOnly),
+        pushed: count(&Fared::Pushed),
+        unchanged: count(&Fared::Unchanged),
+        recorded: count(&Fared::RecordedOnly),
         failed,
         kind,
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
 
-    fn of(outcomes: &[(&str, RepositoryOutcome)]) -> Summary {
+    fn of(outcomes: &[(&str, Fared)]) -> Summary {
         let outcomes = outcomes.iter();
         let outcomes: Vec<_> = outcomes
             .map(|(name, outcome)| ((*name).to_owned(), outcome.clone()))
@@ -91,14 +91,14 @@ mod tests {
         summary(&outcomes)
     }
 
-    fn failed(kind: FailureKind) -> RepositoryOutcome {
-        RepositoryOutcome::Failed(kind, String::new())
+    fn failed(kind: FailureKind) -> Fared {
+        Fared::Failed(kind, String::new())
     }
 
     #[test]
     fn one_that_is_refused_is_named_and_one_that_is_unchanged_is_counted() {
-        let refused = RepositoryOutcome::Failed(FailureKind::AuthDenied, "401".to_owned());
-        let summary = of(&[("web", RepositoryOutcome::Unchanged), ("api", refused)]);
+        let refused = Fared::Failed(FailureKind::AuthDenied, "401".to_owned());
+        let summary = of(&[("web", Fared::Unchanged), ("api", refused)]);
         assert_eq!(summary.kind, Some(FailureKind::AuthDenied));
         assert_eq!(summary.to_string(), "1 unchanged, api: AuthDenied (401)");
         assert_eq!((summary.pushed, summary.unchanged), (0, 1));
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn one_that_fails_leaves_the_others_as_they_are() {
         let summary = of(&[
-            ("a", RepositoryOutcome::Pushed),
+            ("a", Fared::Pushed),
             ("b", failed(FailureKind::LocalGit)),
-            ("c", RepositoryOutcome::Pushed),
-            ("d", RepositoryOutcome::RecordedOnly),
+            ("c", Fared::Pushed),
+            ("d", Fared::RecordedOnly),
             ("e", failed(FailureKind::NetworkBlip)),
         ]);
         let said = "2 pushed, 1 kept without a remote, b: LocalGit, e: NetworkBlip";
@@ -147,10 +147,7 @@ mod tests {
 
     #[test]
     fn nothing_failed_has_no_kind_and_no_repository_is_unknown() {
-        let fine = of(&[
-            ("a", RepositoryOutcome::Pushed),
-            ("b", RepositoryOutcome::Unchanged),
-        ]);
+        let fine = of(&[("a", Fared::Pushed), ("b", Fared::Unchanged)]);
         assert_eq!(
             (fine.kind, fine.to_string().as_str()),
             (None, "1 pushed, 1 unchanged")

@@ -127,12 +127,15 @@ fn waiting_in(
 ) -> Result<(WorkTaskRow, Option<RunRow>), Error> {
     let latest = find(store, name)?;
     let place = place.map(|place| place.canonicalize().unwrap_or_else(|_| place.to_owned()));
-    let mut waiting = Vec::new();
+    let (mut waiting, mut beside) = (Vec::new(), None);
     for task in store.work_tasks()? {
         if task.full_name() == name
-            && let Some(run) = waiting::waiting_run(store, &task.id)?
+            && let Some((run, own)) = waiting::waiting_run(store, &task.id)?
         {
-            waiting.push((task, run));
+            match own.id == task.id {
+                true => waiting.push((task, run)),
+                false => beside = Some(own),
+            }
         }
     }
     let of = |run: &RunRow| {
@@ -151,7 +154,16 @@ fn waiting_in(
             .find(|(_, run)| of(run).as_ref() == Some(&place))
     });
     match (here, waiting.as_slice()) {
-        (_, []) => Ok((latest, None)),
+        (_, []) => match beside {
+            None => Ok((latest, None)),
+            Some(own) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "task {name} waits with task {}, which is the one to go on with; nothing was done",
+                    own.full_name()
+                ),
+            )),
+        },
         (Some(Some((task, run))), _) | (None, [(task, run)]) => {
             Ok((task.clone(), Some(run.clone())))
         }

@@ -213,8 +213,8 @@ impl Engine {
 
     /// Saves the work of a run that another engine has, while it is at work, as
     /// [`RunContext::checkpoint_now`](crate::RunContext::checkpoint_now) does in the engine that has
-    /// it. It is for what the run has started, such as its command. Of two checkpoints of a task one
-    /// waits for the other.
+    /// it, but in its own repository alone. It is for what the run has started, such as its command. Of
+    /// two checkpoints of a task one waits for the other.
     ///
     /// # Errors
     ///

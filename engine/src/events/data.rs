@@ -10,7 +10,7 @@ use stillframe_backends::{
 
 use crate::events::event::Event;
 use crate::failure::Failure;
-use crate::id::{EffectId, QuestionId, RunId, StepId};
+use crate::id::{EffectId, QuestionId, RunId, StepId, WorkTaskId};
 
 /// The data of an event, its keys in their order.
 pub(crate) fn data(said: &impl Serialize) -> Value {
@@ -57,7 +57,7 @@ pub(crate) struct RunQueued<'a> {
     pub(crate) priority: &'a str,
 }
 
-/// `run_started`. Both are left out the first time.
+/// `run_started`. The first two are left out the first time.
 #[derive(Default, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RunStarted {
@@ -65,6 +65,18 @@ pub(crate) struct RunStarted {
     pub(crate) attempt: Option<u64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) resumed: bool,
+    /// All repositories of a run that works in several; left out for any other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) repositories: Vec<BegunIn>,
+}
+
+/// A repository that a run works in, and the task that its work there is of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct BegunIn {
+    /// The id of its workspace.
+    pub(crate) repository: String,
+    pub(crate) task_id: WorkTaskId,
 }
 
 /// `run_completed`, `run_failed`, `run_cancelled`, `run_timeout`, `run_interrupted`, `run_blocked`,
@@ -538,6 +550,7 @@ mod tests {
         let again = RunStarted {
             attempt: Some(2),
             resumed: true,
+            repositories: Vec::new(),
         };
         says(again, r#"{"attempt":2,"resumed":true}"#);
         let ended = |exit_code| RunEnded {

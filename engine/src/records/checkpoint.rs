@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::id::{RunId, WorkTaskId};
+use crate::records::run::EndsAs;
 use stillframe_remote::failure_kind::FailureKind;
 
 /// Why a checkpoint was made.
@@ -103,6 +104,14 @@ impl CheckpointKind {
     /// The kind of this name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
+    }
+
+    /// Of the last one of a run that ends so.
+    pub(crate) fn of_end(ends: EndsAs) -> Self {
+        match ends {
+            EndsAs::Completed => Self::Periodic,
+            EndsAs::Failed | EndsAs::Timeout | EndsAs::Cancelled => Self::Wip,
+        }
     }
 }
 

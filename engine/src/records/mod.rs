@@ -21,6 +21,7 @@ pub(crate) mod quarantine;
 pub(crate) mod question;
 pub(crate) mod queue;
 pub(crate) mod recovery;
+pub(crate) mod repositories;
 pub(crate) mod restore_document;
 pub(crate) mod resumed_work;
 pub(crate) mod review;
@@ -39,7 +40,6 @@ pub(crate) mod step_record;
 pub(crate) mod task;
 pub(crate) mod tool_call;
 pub(crate) mod transcript;
-#[cfg_attr(not(test), expect(dead_code, reason = "only the tests move its rows"))]
 pub(crate) mod work_task;
 
 pub use crate::failure::Failure;
@@ -62,6 +62,7 @@ pub use quarantine::{QuarantineRestore, QuarantinedWork};
 pub use question::{Answer, Question, QuestionRecord, QuestionStatus};
 pub use queue::QueueRecord;
 pub use recovery::{LeftWorkspace, RecoveryReport, Survivor, UnknownAdapter};
+pub use repositories::{RepositoryOutcome, SavedRepositories};
 pub use restore_document::{
     LeftRef, RestoreDocument, RestoreStatus, UndoOutcome, UndoPlan, Undone,
 };

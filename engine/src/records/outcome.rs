@@ -10,6 +10,7 @@ use crate::id::{RunId, SessionId};
 use crate::records::follow_up::FollowUpRecord;
 use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
+use crate::records::repositories::SavedRepositories;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::resumed_work::ResumedWork;
 use crate::records::run::RunStatus;
@@ -92,6 +93,9 @@ pub struct WorkspaceOutcome {
     pub resumed: Option<ResumedWork>,
     /// What became of the work on that branch; `None`: the run is of none.
     pub saved: Option<SavedWork>,
+    /// What became of the work in all of its repositories; `None`: it worked in no
+    /// [further one](crate::RunOptions::repository), or its work is not to be saved.
+    pub repositories: Option<SavedRepositories>,
 }
 
 /// The JSON document of a run.
@@ -150,6 +154,9 @@ pub struct WorkspaceDocument {
     /// What became of the work on that branch; left out if the run is of none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedWork>,
+    /// What became of the work in all of its repositories; left out if it worked in no further one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repositories: Option<SavedRepositories>,
 }
 
 impl RunOutcome {
@@ -171,6 +178,7 @@ impl RunOutcome {
                 error: workspace.error.clone(),
                 resumed: workspace.resumed.clone(),
                 saved: workspace.saved.clone(),
+                repositories: workspace.repositories.clone(),
             }),
             phases: self.phases.clone(),
             questions: self.questions.clone(),

@@ -10,6 +10,7 @@ use stillframe_backends::{BackendKind, Diff, PatchText, RefChange, RelPath, Snap
 use crate::failure::Failure;
 use crate::policy::limits::RunLimits;
 use crate::records::output::AdapterOutput;
+use crate::records::repositories::{KeptRepository, SavedRepositories};
 use crate::records::restore_document::RestoreDocument;
 use crate::records::resumed_work::ResumedWork;
 use crate::records::run_row::RunRow;
@@ -32,6 +33,9 @@ pub(crate) struct KeptOptions<W> {
     /// The task whose work the run does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) work_branch: Option<KeptBranch>,
+    /// The further repositories that it works in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) repositories: Vec<KeptRepository>,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
@@ -143,6 +147,9 @@ pub struct WorkspaceSummary {
     /// What became of the work on that branch. In JSON only if the run is of one.
     #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
     pub saved: Option<SavedWork>,
+    /// What became of the work in all of its repositories. In JSON only if it worked in several.
+    #[serde(deserialize_with = "part", skip_serializing_if = "Option::is_none")]
+    pub repositories: Option<SavedRepositories>,
     /// The patch, if it is small enough to be kept here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<KeptPatch>,
@@ -327,6 +334,7 @@ mod tests {
         let kept = document(&KeptOptions {
             engine_limits: RunLimits::default(),
             work_branch: None,
+            repositories: Vec::new(),
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
             hot_wait_ms: None,

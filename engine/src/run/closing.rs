@@ -14,6 +14,7 @@ use crate::events::data::DiffComputed;
 use crate::events::event::EventType;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
+use crate::records::repositories::SavedRepositories;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::resumed_work::ResumedWork;
 use crate::records::run_document::{WorkspaceSummary, document};
@@ -37,6 +38,8 @@ pub(crate) struct Closing {
     pub(crate) resumed: Option<Box<ResumedWork>>,
     /// What became of the work on that branch.
     pub(crate) saved: Option<SavedWork>,
+    /// What became of the work in all repositories of the run, if it works in several.
+    pub(crate) repositories: Option<SavedRepositories>,
 }
 
 /// What a run's row says of the workspace.
@@ -50,6 +53,7 @@ pub(crate) fn summary(closing: &Closing, rollback: Option<&RestoreDocument>) -> 
         error: closing.error.clone(),
         resumed: closing.resumed.as_deref().cloned(),
         saved: closing.saved.clone(),
+        repositories: closing.repositories.clone(),
         ..WorkspaceSummary::between(closing.before.as_ref(), closing.after.as_ref())
     };
     document(&match &closing.diff {

@@ -7,6 +7,7 @@
 mod blocked;
 mod captures;
 mod ending;
+mod further;
 mod going_on;
 mod queued;
 mod result;
@@ -33,6 +34,7 @@ use crate::events::data::{RunStarted, data};
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::{EventId, RunId, SessionId, WorkTaskId};
+use crate::options::repository::RepositoryOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::options::{RunOptions, WorkspaceOptions};
 use crate::policy::PolicySubject;
@@ -50,12 +52,9 @@ use crate::records::session::SessionStatus;
 use crate::records::step::milliseconds;
 use crate::run::closing::Closing;
 use crate::run::heartbeat::{self, new_lease};
-use crate::run::lock::{self, RunLock};
+use crate::run::lock::RunLock;
 use crate::run::recorded::{self, Claim, Recorded};
 use crate::run::{settle, stored};
-use crate::saving::resume::Whose;
-use crate::saving::save::Prepared;
-use crate::saving::waiting;
 use crate::state::change::Change;
 use crate::state::error::StateError;
 use crate::state::hold::Hold;
@@ -63,13 +62,13 @@ use crate::step::adapter::{Adapter, BoxAdapter};
 use crate::step::adapter_error::{AdapterError, Ending};
 use crate::step::context::RunContext;
 use crate::step::step_log::{StepLog, StepPlace};
-use crate::telemetry::{self, Lock};
-use crate::workspace::cancellation::Cancellation;
+use crate::telemetry;
 use crate::workspace::opened::Opened;
 use crate::workspace::{backends, turn};
 
 use captures::CaptureRequest;
 use ending::abandon;
+use further::Further;
 use queued::Queued;
 pub(crate) use queued::{Begun, begin, options_of, submit};
 use result::{judged, result, unwanted, violated};
@@ -100,6 +99,8 @@ pub(crate) struct RunTask {
     tended: Option<AbortOnDropHandle<()>>,
     /// How the workspace came to the branch of its task.
     on_branch: Option<Box<ResumedWork>>,
+    /// The further repositories that it works in.
+    further: Vec<Further>,
     /// The task whose work it does, once its workspace is on the branch of that.
     task: Option<WorkTaskId>,
     /// What is needed to go on, where its work has stopped for that.
@@ -176,20 +177,25 @@ pub(crate) async fn execute(
         }
         let bound = limits_of(&recorded.row, &core.parts.settings.limits)?;
         options.limits = options.limits.within(&bound);
+        if options.work_branch.is_some() {
+            let given = std::mem::take(&mut options.repositories);
+            options.repositories = further::as_begun(&recorded.row, given)?;
+        }
     }
     let parts = core.parts.clone();
-    let (options, adapter, workspace) = core
+    let (options, adapter, workspace, further) = core
         .parts
         .blocking
         .run(move || {
+            let mut options = options;
             let workspace = place(&parts, &options)?;
             check_branch(&options)?;
+            let further = further::open(&parts, &mut options, workspace.as_ref())?;
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
             adapter.check(directory)?;
-            let mut options = options;
             limit_call_of_model(&mut options, &adapter);
             parts.reserve.check("the run")?;
-            Ok::<_, Error>((options, adapter, workspace))
+            Ok::<_, Error>((options, adapter, workspace, further))
         })
         .await??;
     let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
@@ -221,6 +227,7 @@ pub(crate) async fn execute(
         queued: None,
         tended: None,
         on_branch: None,
+        further,
         task: None,
         block: None,
         heeds_reports: false,
@@ -416,7 +423,7 @@ impl RunTask {
         let outcome = match recorded {
             Some(recorded) => self.resumed(recorded).await,
             None => match self.prepare().await {
-                Ok((lock, before)) => self.started(lock, before).await,
+                Ok((locks, before)) => self.started(locks, before).await,
                 Err(why) => match self.back_in_queue(why).await {
                     Ok(waits) => Err(waits),
                     Err(NotStarted::Refused(e)) => Err(self.refuse(e).await),
@@ -432,7 +439,7 @@ impl RunTask {
     async fn resumed(&mut self, recorded: Recorded) -> Result<RunOutcome, Error> {
         let in_run = self.run_id.clone();
         // The previous holder may still exist, and hold the workspace.
-        let lock = match self.workspace.clone() {
+        let locks = match self.workspace.clone() {
             Some(place) => {
                 if let Err(e) = place.backend.clone() {
                     return Err(Error::new(e.kind(), SharedError(e)).in_run(in_run));
@@ -443,10 +450,10 @@ impl RunTask {
                         let stopped = "cancelled before it was gone on with; nothing was touched";
                         return Err(Error::new(ErrorKind::Cancelled, stopped).in_run(in_run));
                     }
-                    lock = self.take_workspace(&place) => Some(lock?),
+                    locks = self.take_workspaces(&place) => locks?,
                 }
             }
-            None => None,
+            None => Vec::new(),
         };
         if !recorded.row.status.is_at_rest() {
             settle::settle_run(&self.core, recorded.row, None).await?;
@@ -487,7 +494,7 @@ impl RunTask {
             .await
             .map_err(|e| e.in_run(in_run))?;
         self.hold_on();
-        let before = match self.before_of(&recorded.row).await {
+        let before = match self.captured(&recorded.row).await {
             Ok(before) => {
                 if let (Some(place), Some(before)) = (&mut self.workspace, &before) {
                     // Whatever the directory has become since: what is compared is of one kind.
@@ -502,7 +509,7 @@ impl RunTask {
                 return Err(e.in_run(self.run_id.clone()));
             }
         };
-        self.worked(lock, before).await
+        self.worked(locks, before).await
     }
 
     /// Refuses to go on with a run whose session takes none.
@@ -536,6 +543,7 @@ impl RunTask {
         let said = RunStarted {
             attempt: Some(epoch),
             resumed: true,
+            repositories: self.begun_in(),
         };
         let changes = std::iter::once(claim).chain(with).collect();
         self.step(RunEvent::Claimed, &said, changes).await?;
@@ -563,6 +571,13 @@ impl RunTask {
             () = self.cancellation.cancelled() => {}
             () = self.suspension.cancelled() => {}
         }
+    }
+
+    /// As [`RunTask::before_of`], with the further repositories captured too.
+    async fn captured(&mut self, row: &RunRow) -> Result<Option<Snapshot>, Error> {
+        let before = self.before_of(row).await?;
+        self.capture_further().await?;
+        Ok(before)
     }
 
     /// The snapshot before a resumed run; taken now if its engine died before it was.
@@ -593,43 +608,28 @@ impl RunTask {
         Ok(Some(before))
     }
 
-    /// Waits for the right to change the workspace.
-    async fn take_workspace(&self, place: &RunPlace) -> Result<RunLock, Error> {
-        let parts = &self.core.parts;
-        let lock_timeout = parts.settings.lock_timeout;
-        let holder = lock::holder_of(&self.run_id, &self.session_id);
-        let began = Instant::now();
-        let lock = RunLock::acquire(
-            &place.opened.workspace,
-            &holder,
-            lock_timeout,
-            &parts.blocking,
-        )
-        .await?;
-        telemetry::waited(Lock::Run, began.elapsed());
-        Ok(lock)
-    }
-
     /// Does the work of a run that its session has accepted.
     async fn started(
         &mut self,
-        lock: Option<RunLock>,
+        locks: Vec<RunLock>,
         before: Option<Snapshot>,
     ) -> Result<RunOutcome, Error> {
         if let Err(e) = self.begin_work().await {
             return Err(self.refuse(e).await);
         }
-        self.worked(lock, before).await
+        self.worked(locks, before).await
     }
 
     /// Puts on record that the work begins, also of its task.
     async fn begin_work(&self) -> Result<(), Error> {
-        let (mut tries, said) = (1, RunStarted::default());
+        let said = RunStarted {
+            repositories: self.begun_in(),
+            ..RunStarted::default()
+        };
+        let mut tries = 1;
         loop {
             let mut changes = vec![self.hold.fence()];
-            if let Some(task) = &self.task {
-                changes.push(waiting::begun(&self.core, task, &self.run_id).await?);
-            }
+            changes.extend(self.begun_tasks().await?);
             let begun = self.step(RunEvent::Started, &said, changes);
             match begun.await {
                 // Somebody has saved work of the task meanwhile, say.
@@ -642,11 +642,11 @@ impl RunTask {
     /// Does the work of a run that has begun, and what follows it.
     async fn worked(
         &mut self,
-        lock: Option<RunLock>,
+        locks: Vec<RunLock>,
         before: Option<Snapshot>,
     ) -> Result<RunOutcome, Error> {
         let steps = self
-            .step_log()
+            .step_log(before.as_ref())
             .await
             .map_err(|e| e.in_run(self.run_id.clone()))?;
         let mut result = self.work(&steps, before.clone().map(Arc::new)).await;
@@ -702,14 +702,12 @@ impl RunTask {
         }
         let rollback = self.roll_back(&closing, result.status).await;
         let outcome = Box::pin(self.end(result, closing, rollback, &steps)).await;
-        if let Some(lock) = lock {
-            lock.release();
-        }
+        locks.into_iter().for_each(RunLock::release);
         outcome
     }
 
     /// The record of the run's phases and steps.
-    async fn step_log(&self) -> Result<StepLog, Error> {
+    async fn step_log(&self, before: Option<&Snapshot>) -> Result<StepLog, Error> {
         let id = self.run_id.clone();
         let reader = &self.core.parts.reader;
         // What cannot be read is known before the work begins, and not in the middle of it.
@@ -731,6 +729,7 @@ impl RunTask {
             place,
             (!phases.is_empty(), used),
             (&self.options, self.limits()),
+            self.repositories(before),
         ))
     }
 
@@ -780,7 +779,7 @@ impl RunTask {
     }
 
     /// Takes the workspace, and captures it before the work.
-    async fn prepare(&mut self) -> Result<(Option<RunLock>, Option<Snapshot>), NotStarted> {
+    async fn prepare(&mut self) -> Result<(Vec<RunLock>, Option<Snapshot>), NotStarted> {
         let (cancellation, suspension) = (self.cancellation.clone(), self.suspension.clone());
         let is_stopped = || cancellation.is_cancelled() || suspension.is_cancelled();
         if is_stopped() {
@@ -788,47 +787,42 @@ impl RunTask {
         }
         let taken = self.unpacked().map_err(NotStarted::Refused)?;
         let Some(place) = self.workspace.clone() else {
-            return Ok((None, None));
+            return Ok((Vec::new(), None));
         };
         let backend = place
             .backend
             .clone()
             .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
         let lock_timeout = self.core.parts.settings.lock_timeout;
-        let lock = match taken {
-            Some(lock) => lock,
+        let locks = match taken {
+            Some(lock) => vec![lock],
             None => tokio::select! {
                 biased;
                 () = self.asked_to_stop() => return Err(NotStarted::Cancelled),
-                lock = self.take_workspace(&place) => lock.map_err(NotStarted::Refused)?,
+                locks = self.take_workspaces(&place) => locks.map_err(NotStarted::Refused)?,
             },
         };
-        self.on_branch = self
-            .resume_task(&place, None)
-            .await
-            .map_err(NotStarted::Refused)?;
+        self.resume_tasks().await.map_err(NotStarted::Refused)?;
         if is_stopped() {
             return Err(NotStarted::Cancelled);
         }
         let interrupt = Interrupt::never();
-        let capture = self.capture(
-            place.opened.clone(),
-            backend,
-            CaptureRequest {
-                label: Label::BEFORE,
-                id: place.before.clone(),
-                since: None,
-            },
-            Operation::unbounded().cancelled_by(&interrupt),
-            lock_timeout,
-        );
-        tokio::pin!(capture);
-        let before = tokio::select! {
-            biased;
-            before = &mut capture => before,
-            () = self.asked_to_stop() => {
-                interrupt.cancel();
-                capture.await
+        let wanted = CaptureRequest {
+            label: Label::BEFORE,
+            id: place.before.clone(),
+            since: None,
+        };
+        let op = Operation::unbounded().cancelled_by(&interrupt);
+        let before = {
+            let capture = self.capture(place.opened.clone(), backend, wanted, op, lock_timeout);
+            tokio::pin!(capture);
+            tokio::select! {
+                biased;
+                before = &mut capture => before,
+                () = self.asked_to_stop() => {
+                    interrupt.cancel();
+                    capture.await
+                }
             }
         };
         match before {
@@ -836,60 +830,11 @@ impl RunTask {
             _ if is_stopped() => Err(NotStarted::Cancelled),
             Ok(before) => {
                 refuse_where_none_was_kept(&place, &before).map_err(NotStarted::Refused)?;
-                Ok((Some(lock), Some(before)))
+                self.capture_further().await.map_err(NotStarted::Refused)?;
+                Ok((locks, Some(before)))
             }
             Err(e) => Err(NotStarted::Refused(e)),
         }
-    }
-
-    /// Brings the workspace to the branch of the run's task, if it is of one. `beside`: another branch,
-    /// and the commit that was saved there.
-    async fn resume_task(
-        &mut self,
-        place: &RunPlace,
-        beside: Option<(&str, &str)>,
-    ) -> Result<Option<Box<ResumedWork>>, Error> {
-        let Some(branch) = &self.options.work_branch else {
-            return Ok(None);
-        };
-        let prepared = match Prepared::of(&self.core, place.opened.clone(), branch).await {
-            Ok(prepared) => prepared,
-            // There is no repository, and so no branch. The end says so.
-            Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(None),
-            Err(e) => return Err(e),
-        };
-        // Whatever the run makes of the repository's configuration: its work goes where it came from.
-        let pinned = branch.clone().pinned_to(prepared.address());
-        self.options.work_branch = Some(pinned);
-        match &self.task {
-            // Its work would go on beside what somebody is asked for.
-            None => drop(waiting::begun(&self.core, prepared.task_id(), &self.run_id).await?),
-            Some(claimed) if claimed != prepared.task_id() => {
-                let message = "the task that waits has its branch on another remote than the options name; nothing was done";
-                return Err(Error::invalid_options(message));
-            }
-            Some(_) => {}
-        }
-        self.task = Some(prepared.task_id().clone());
-        let cancel = Cancellation::by(&self.core, &self.cancellation, Interrupt::never());
-        let whose = Whose {
-            session_id: self.session_id.clone(),
-            // One that is about to be gone on with is nobody's yet.
-            hold: self.tended.is_some().then(|| self.hold.clone()),
-        };
-        let resumed = match beside {
-            Some(at) => Box::pin(prepared.go_to(&self.core, whose, &cancel, at)).await?,
-            None => Box::pin(prepared.resume(&self.core, whose, &cancel)).await?,
-        };
-        if let Some(problem) = resumed.problem() {
-            // Its work would be another's, or go elsewhere.
-            let message = format!(
-                "the workspace did not come to {} as a whole: {problem}; \"stillframe undo\" goes back",
-                resumed.branch
-            );
-            return Err(Error::new(ErrorKind::Conflict, message).touched_if(true));
-        }
-        Ok(Some(Box::new(resumed)))
     }
 
     /// Lets the adapter work, until it has ended and that is certain.
@@ -1031,6 +976,11 @@ fn kept(options: &RunOptions, engine_limits: &RunLimits) -> Value {
             own_session: options.own_session,
         },
         work_branch: options.work_branch.as_ref().map(WorkBranchOptions::kept),
+        repositories: options
+            .repositories
+            .iter()
+            .map(RepositoryOptions::kept)
+            .collect(),
         limits: options.limits.clone(),
         engine_limits: engine_limits.clone(),
         metadata: options.metadata.clone(),

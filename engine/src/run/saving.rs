@@ -2,19 +2,20 @@
 //! done again, and the run ends as what it came for, or rests.
 
 use serde::Deserialize as _;
+use serde::de::IgnoredAny;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, Interrupt, SnapshotId};
-use stillframe_remote::failure_kind::FailureKind;
-use tokio_util::sync::CancellationToken;
+use stillframe_backends::{ErrorKind, SnapshotId, printable};
 
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::events::data::{RunEnded, Why, data};
 use crate::failure::Failure;
 use crate::options::WorkspaceOptions;
+use crate::options::repository::RepositoryOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::came_for::CameFor;
 use crate::records::checkpoint::CheckpointKind;
+use crate::records::repositories::SavedRepositories;
 use crate::records::restore_document::RestoreDocument;
 use crate::records::run::EndsAs;
 use crate::records::run::{RunEvent, RunStatus};
@@ -27,11 +28,9 @@ use crate::run::give_up::{end_own_session, give_up};
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
 use crate::run::recorded as on_the_record;
-use crate::saving::recorded;
-use crate::saving::save::Prepared;
+use crate::saving::repository::{Part, Repository, Unsaved, before_in};
 use crate::saving::waiting::{self, Waits};
-use crate::saving::work::{Content, Wanted};
-use crate::workspace::cancellation::Cancellation;
+use crate::saving::work::Content;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn;
 
@@ -42,7 +41,7 @@ pub(super) async fn settle(
     run: RunRow,
     why: Option<Failure>,
 ) -> Result<Settled, Error> {
-    let opened = match finish(core, &run).await {
+    let place = match finish(core, &run).await {
         Err(e) if e.kind() == ErrorKind::Busy => {
             tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
             return Ok(Settled::Left);
@@ -52,30 +51,36 @@ pub(super) async fn settle(
             tracing::warn!(run = %run.id, error = %e.chain(), "its workspace is not seen");
             None
         }
-        Ok(opened) => opened,
+        Ok(place) => place,
     };
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;
     let came_for = came_for(core, &run).await?;
-    if let (CameFor::Block(_), RunStatus::Blocked) = (&came_for, run.status)
-        && !found.is_unwanted()
-        && let Some(said) = begin_checkpoint(core, &run).await
-    {
-        return checkpointing(core, run, found, said).await;
-    }
     let changed = Changed::on_record(core, &run).await?;
     let after = changed.as_ref().map(|changed| changed.after.clone());
-    let Again { saved, waits } = match (opened, &after) {
-        (Some(opened), Some(after)) if run.status != RunStatus::Blocked => {
-            save_again(core, &run, &came_for, opened, after).await
+    if let (CameFor::Block(_), RunStatus::Blocked) = (&came_for, run.status)
+        && !found.is_unwanted()
+    {
+        let unsaved = Box::pin(unsaved(core, &run, (place.clone(), after.clone()))).await;
+        if let Some(said) = unsaved.started(CheckpointKind::Blocked, None, true) {
+            return checkpointing(core, run, found, said).await;
         }
-        _ => Again::default(),
+    }
+    let Again {
+        saved,
+        repositories,
+        unsaved,
+        waits,
+    } = match run.status {
+        RunStatus::Blocked => Again::default(),
+        _ => Box::pin(save_again(core, &run, &came_for, (place, after.clone()))).await?,
     };
     let event = event(&run, &came_for, &found, waits.is_some());
     let is_unwanted = found.is_unwanted();
-    let unsaved = match &saved {
-        Some(saved) => saved.error.as_ref().map(|why| not_sent(why)),
-        None => Some(not_saved(&came_for, after.as_ref(), why.as_ref())),
+    let unsaved = match (unsaved, &saved) {
+        (Some(why), _) => Some(not_sent(&why)),
+        (None, Some(_)) => None,
+        (None, None) => Some(not_saved(&came_for, after.as_ref(), why.as_ref())),
     };
     let asked = run.id.clone();
     let steps = parts
@@ -106,7 +111,7 @@ pub(super) async fn settle(
         exit_code: run.exit_code,
         error: error.clone(),
         output: run.output.clone(),
-        workspace: seen(&run, rollback, unsaved.as_ref(), saved),
+        workspace: seen(&run, rollback, unsaved.as_ref(), (saved, repositories)),
         left: Some(Left {
             steps,
             after,
@@ -125,18 +130,6 @@ pub(super) async fn settle(
         }
     }
     Ok(Settled::Done)
-}
-
-/// What the event says that tells of the checkpoint of a blocked run, whose engine died before that
-/// began; `None`: the run is of no task, or there is no repository.
-async fn begin_checkpoint(core: &Core, run: &RunRow) -> Option<Value> {
-    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
-    let branch = WorkBranchOptions::of_kept(kept.work_branch?);
-    let opened = open(core, run).await.ok()??;
-    let prepared = Prepared::of_run(core, opened, &branch, Some(&run.id))
-        .await
-        .ok()?;
-    Some(prepared.started(CheckpointKind::Blocked, None, true))
 }
 
 /// Goes on with a blocked run to its checkpoint.
@@ -180,17 +173,14 @@ pub(super) async fn begin(
         _ => return None,
     };
     run.status.next(RunEvent::Persisting(ends)).ok()?;
-    let closing = closing.filter(|closing| closing.after.is_some())?;
-    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
-    let branch = WorkBranchOptions::of_kept(kept.work_branch?);
-    let opened = open(core, run).await.ok()??;
-    // Without a repository there is no branch, and the run ends as any other.
-    let prepared = Prepared::of_run(core, opened, &branch, Some(&run.id))
-        .await
-        .ok()?;
-    let wanted = Wanted::of_run((&run.session_id, &run.id), ends, &branch, None);
+    let closing = closing?;
+    let place = open(core, run).await.ok().flatten();
+    let after = closing.after.as_ref().map(|after| after.id.clone());
     let files = closing.diff.as_ref().map(|diff| diff.files_changed);
-    Some((ends, prepared.started(wanted.kind, files, true)))
+    // Without a repository there is no branch, and the run ends as any other.
+    let unsaved = Box::pin(unsaved(core, run, (place, after))).await;
+    let said = unsaved.started(CheckpointKind::of_end(ends), files, true)?;
+    Some((ends, said))
 }
 
 /// The workspace of a run, as it was asked for.
@@ -208,16 +198,102 @@ async fn open(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
     core.parts.blocking.run(opened).await?.map(Some)
 }
 
-/// Finishes what a crash left half done in the workspace of a run, such as its rollback. `Busy`:
-/// somebody is at work there, who may be its owner.
+/// Finishes what a crash left half done in the directories of a run, such as its rollback. `Busy`:
+/// somebody is at work in one, who may be its owner.
 async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
+    let lock_timeout = core.parts.settings.lock_timeout;
+    for (_, further) in further(core, run).await {
+        let Ok(further) = further else {
+            continue;
+        };
+        let workspace = &further.opened.workspace;
+        match turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(())).await {
+            Err(e) if e.kind() == ErrorKind::Busy => return Err(e),
+            // What comes of that is told where its work is saved.
+            Ok(()) | Err(_) => {}
+        }
+    }
     let Some(opened) = open(core, run).await? else {
         return Ok(None);
     };
-    let lock_timeout = core.parts.settings.lock_timeout;
     let workspace = &opened.workspace;
     turn::work(core, workspace, "recovery", lock_timeout, |_| Ok(())).await?;
     Ok(Some(opened))
+}
+
+/// The further repositories that a run works in, with how they were given, or why they cannot be
+/// opened.
+async fn further(core: &Core, run: &RunRow) -> Vec<(RepositoryOptions, Result<Repository, Error>)> {
+    let kept = KeptOptions::<IgnoredAny>::deserialize(&run.options);
+    let kept = kept.map(|kept| kept.repositories).unwrap_or_default();
+    let kept = kept.into_iter().map(RepositoryOptions::of_kept);
+    let mut further = Vec::new();
+    for given in kept.filter_map(Result::ok) {
+        let (parts, workspace) = (core.parts.clone(), given.workspace.clone());
+        let opened = core
+            .parts
+            .blocking
+            .run(move || Opened::open(&parts, workspace));
+        let opened = match opened.await {
+            Ok(opened) => opened,
+            Err(lost) => Err(lost.into()),
+        };
+        let repository = match opened {
+            Ok(opened) => Ok(Repository {
+                began_at: began_in(core, run, &opened).await,
+                branch: given.work_branch.clone(),
+                opened,
+            }),
+            Err(e) => Err(e),
+        };
+        further.push((given, repository));
+    }
+    further
+}
+
+/// The commit that the work of a run began at in a further repository, as far as that is on record.
+async fn began_in(core: &Core, run: &RunRow, opened: &Opened) -> Option<String> {
+    let asked = before_in(&run.id, opened);
+    let reader = &core.parts.reader;
+    let found = reader.read(move |store| store.find_snapshots(&asked)).await;
+    found.ok()?.into_iter().next()?.snapshot.metadata.head_ref
+}
+
+/// What a run left in its repositories: in its own, at `place`, what the snapshot after it has.
+async fn unsaved(
+    core: &Core,
+    run: &RunRow,
+    (place, after): (Option<Opened>, Option<SnapshotId>),
+) -> Unsaved {
+    let kept = KeptOptions::<IgnoredAny>::deserialize(&run.options).ok();
+    let branch = kept.and_then(|kept| kept.work_branch);
+    let mut unsaved = Unsaved::default();
+    let Some(branch) = branch.map(WorkBranchOptions::of_kept) else {
+        return unsaved;
+    };
+    if let (Some(opened), Some(after)) = (place, after) {
+        let own = Repository {
+            opened,
+            branch,
+            began_at: began_at(core, run).await,
+        };
+        unsaved.own = Some(Part::of(core, own, Content::Of(after), Some(&run.id)).await);
+    }
+    for (given, repository) in further(core, run).await {
+        unsaved.further.push(match repository {
+            Ok(repository) => {
+                Part::of(
+                    core,
+                    repository,
+                    Content::Now { unless: None },
+                    Some(&run.id),
+                )
+                .await
+            }
+            Err(e) => Part::lost(printable(&given.workspace.path), given.work_branch, e),
+        });
+    }
+    unsaved
 }
 
 /// What became of work that was saved again.
@@ -225,51 +301,36 @@ async fn finish(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
 struct Again {
     /// `None`: the run is of no task, or that cannot be known.
     saved: Option<SavedWork>,
+    repositories: Option<SavedRepositories>,
+    /// Why not all of it is on its branches.
+    unsaved: Option<String>,
     /// What the run waits with, if it is blocked and its work is proven.
     waits: Option<Waits>,
 }
 
-/// Saves again what a run left, which `after` has: what was made and sent before its engine died is
-/// found, and not made or sent twice.
+/// Saves again what a run left, in its own repository what the snapshot after it has: what was made
+/// and sent before its engine died is found, and not made or sent twice.
 ///
-/// Who asks the remote is what the engine's options say: what the run's own said is not kept.
+/// Who asks the remotes is what the engine's options say: what the run's own said is not kept.
 async fn save_again(
     core: &Core,
     run: &RunRow,
     came_for: &CameFor,
-    opened: Opened,
-    after: &SnapshotId,
-) -> Again {
-    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok();
-    let Some(kept) = kept.and_then(|kept| kept.work_branch) else {
-        return Again::default();
-    };
-    let branch = WorkBranchOptions::of_kept(kept);
-    let began_at = began_at(core, run).await;
+    left: (Option<Opened>, Option<SnapshotId>),
+) -> Result<Again, Error> {
     let ids = (&run.session_id, &run.id);
-    let wanted = match came_for {
-        CameFor::End(ends) => Wanted::of_run(ids, *ends, &branch, began_at),
-        CameFor::Block(block) => Wanted::of_block(ids, block, &branch, began_at),
+    let unsaved = unsaved(core, run, left).await;
+    let done = Box::pin(unsaved.save(core, ids, came_for)).await;
+    let waits = match (came_for, done.works()) {
+        (CameFor::Block(block), Some(works)) => waiting::waits(core, ids, block, &works).await?,
+        _ => None,
     };
-    let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
-    let saving = async {
-        let prepared = Prepared::of_run(core, opened, &branch, Some(&run.id)).await?;
-        let prepared = prepared.with_patience(core.parts.patience.clone());
-        let task_id = prepared.task_id().clone();
-        let content = Content::Of(after.clone());
-        let saved = prepared.save(core, wanted, content, &cancel).await?;
-        let waits = match came_for {
-            CameFor::Block(block) => {
-                waiting::waits(core, ids, &task_id, block, saved.as_ref()).await?
-            }
-            CameFor::End(_) => None,
-        };
-        Ok(Again { saved, waits })
-    };
-    let kind = FailureKind::LocalGit;
-    Box::pin(saving).await.unwrap_or_else(|e| Again {
-        saved: Some(recorded::not_made(&branch, after, kind, &e)),
-        waits: None,
+    let path = run.workspace.as_ref().map(|of| printable(&of.path));
+    Ok(Again {
+        repositories: done.told(&path.unwrap_or_default()),
+        unsaved: done.why(),
+        saved: done.own.and_then(|own| own.saved),
+        waits,
     })
 }
 
@@ -345,7 +406,7 @@ fn seen(
     run: &RunRow,
     rollback: Option<RestoreDocument>,
     unsaved: Option<&Failure>,
-    saved: Option<SavedWork>,
+    (saved, repositories): (Option<SavedWork>, Option<SavedRepositories>),
 ) -> Value {
     let seen = run.seen();
     let error = match (&seen.error, unsaved) {
@@ -360,6 +421,7 @@ fn seen(
         rollback: rollback.or(seen.rollback.clone()),
         error,
         saved: saved.or(seen.saved.clone()),
+        repositories: repositories.or(seen.repositories.clone()),
         ..seen
     })
 }

@@ -377,5 +377,6 @@ async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Er
         error: problem.as_ref().map(Failure::from),
         resumed: None,
         saved: None,
+        repositories: None,
     })
 }

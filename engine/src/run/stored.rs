@@ -77,6 +77,7 @@ pub(crate) fn stored(
             error: seen.error,
             resumed: seen.resumed,
             saved: seen.saved,
+            repositories: seen.repositories,
         },
         phases,
         questions: questions.into_iter().map(QuestionRecord::from).collect(),

@@ -10,6 +10,7 @@ mod making;
 pub(crate) mod outbox;
 pub(crate) mod quarantine;
 pub(crate) mod recorded;
+pub(crate) mod repository;
 pub(crate) mod resend;
 pub(crate) mod resume;
 pub(crate) mod save;

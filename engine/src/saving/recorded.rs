@@ -121,7 +121,7 @@ pub(crate) fn task(
     let waits = row.status == WorkTaskStatus::AwaitingFollowup;
     let (run, follow_up) = match waits {
         true => (
-            waiting::waiting_run(store, &row.id)?.map(|run| run.id),
+            waiting::waiting_run(store, &row.id)?.map(|(run, _)| run.id),
             store.follow_up(&row.id)?.map(Into::into),
         ),
         false => (row.active_run, None),

@@ -49,6 +49,8 @@ pub(crate) struct Whose {
     pub(crate) session_id: SessionId,
     /// The run that it is for. Nothing is touched if that was taken over.
     pub(crate) hold: Option<Hold>,
+    /// Whether nothing is moved: only whether it could be is to be known.
+    pub(crate) only_looks: bool,
 }
 
 impl Prepared {

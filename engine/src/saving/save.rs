@@ -1,5 +1,6 @@
 //! Saving a task's work, from the workspace to the proof.
 
+use serde::Deserialize;
 use serde_json::Value;
 use stillframe_backends::{ErrorKind, LockedWorkspace, Operation, SnapshotId};
 use stillframe_remote::address::ParsedAddress;
@@ -12,6 +13,9 @@ use crate::actors::patience::Patience;
 use crate::branches::failures::{self, Attempt};
 use crate::branches::retries;
 use crate::error::Error;
+use crate::events::data::BegunIn;
+use crate::events::event::EventType;
+use crate::events::query::EventQuery;
 use crate::id::{RunId, WorkTaskId};
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::{
@@ -78,7 +82,7 @@ impl Prepared {
         let run = run.filter(|_| branch.pinned.is_none()).cloned();
         let prepare = move || {
             let place = match run {
-                Some(run) => place_of(&parts, &run)?,
+                Some(run) => place_of(&parts, &run, opened.workspace.id())?,
                 None => None,
             };
             let target = match place {
@@ -112,6 +116,11 @@ impl Prepared {
 
     pub(crate) fn task_id(&self) -> &WorkTaskId {
         &self.task.id
+    }
+
+    /// The task's branch, without `refs/heads/`.
+    pub(crate) fn branch_name(&self) -> &str {
+        &self.task.branch
     }
 
     /// What the event says that tells of the begin.
@@ -411,12 +420,32 @@ fn has_carried(
     Ok(own.any(|row| row.carries(run, wanted.began_at.as_deref())))
 }
 
-/// Where the work of the task goes that a run has begun to work on; `None`: it has not. Blocks.
-fn place_of(parts: &Parts, run: &RunId) -> Result<Option<String>, Error> {
-    let rows = parts.reader.read_blocking(|store| store.work_tasks())?;
-    let mut rows = rows.into_iter();
-    let found = rows.find(|row| row.active_run.as_ref() == Some(run));
-    Ok(found.map(|row| row.remote))
+/// Where the work of the task goes that a run has begun to work on in a repository; `None`: it has not.
+/// Blocks.
+fn place_of(parts: &Parts, run: &RunId, repository: &str) -> Result<Option<String>, Error> {
+    #[derive(Deserialize)]
+    struct Said {
+        #[serde(default)]
+        repositories: Vec<BegunIn>,
+    }
+    let query = EventQuery {
+        event_types: vec![EventType::RUN_STARTED],
+        ..EventQuery::all().run(run.clone())
+    };
+    let read = |store: &dyn StateStore| {
+        let begun = store.events(&query)?.pop();
+        let begun = begun.and_then(|event| Said::deserialize(event.data).ok());
+        let begun = begun.map(|said| said.repositories).unwrap_or_default();
+        // A run that works in several has said which is of which task.
+        if begun.is_empty() {
+            return Ok(store.work_tasks_of_run(run)?.into_iter().next());
+        }
+        match begun.iter().find(|begun| begun.repository == repository) {
+            Some(begun) => store.work_task(&begun.task_id),
+            None => Ok(None),
+        }
+    };
+    Ok(parts.reader.read_blocking(read)?.map(|row| row.remote))
 }
 
 /// The row of a task, which is made where there is none. Blocks.

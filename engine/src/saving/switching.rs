@@ -22,7 +22,9 @@ impl Going {
         op: &Operation,
         locked: &LockedWorkspace,
     ) -> Result<Snapshot, Error> {
-        let Whose { session_id, hold } = &self.whose;
+        let Whose {
+            session_id, hold, ..
+        } = &self.whose;
         let run_id = hold.as_ref().map(|hold| &hold.run_id);
         let opened = &self.target.opened;
         let options = opened
@@ -58,12 +60,17 @@ impl Going {
             }
         };
         let (kept, submodules) = (switch.kept.clone(), switch.submodules.clone());
-        let restored = match switch.is_there {
-            true => {
+        let restored = match (switch.is_there, self.whose.only_looks) {
+            (true, _) => {
                 self.forget(locked, &from);
                 None
             }
-            false => Some(self.moved(op, locked, goal, &from, switch)?),
+            (false, true) => {
+                self.forget(locked, &switch.to);
+                self.forget(locked, &from);
+                None
+            }
+            (false, false) => Some(self.moved(op, locked, goal, &from, switch)?),
         };
         let made = goal.to.as_ref();
         let made = made.map(|commit| branches.made_by(op, locked, commit));
@@ -79,7 +86,9 @@ impl Going {
 
     /// How a guard is taken.
     fn guard(&self) -> SnapshotOptions {
-        let Whose { session_id, hold } = &self.whose;
+        let Whose {
+            session_id, hold, ..
+        } = &self.whose;
         let run_id = hold.as_ref().map(|hold| &hold.run_id);
         let opened = &self.target.opened;
         opened.snapshot_options(&self.parts, Label::GUARD, session_id, run_id)
@@ -103,7 +112,9 @@ impl Going {
         from: &Snapshot,
         switch: Switch,
     ) -> Result<RestoreDocument, Error> {
-        let Whose { session_id, hold } = &self.whose;
+        let Whose {
+            session_id, hold, ..
+        } = &self.whose;
         let run_id = hold.as_ref().map(|hold| &hold.run_id);
         let rows = [from, &switch.to].map(|s| capture::row_of(locked, s, Some(session_id), run_id));
         capture::keep(&self.parts, rows.into())?;
@@ -148,12 +159,14 @@ impl Going {
             let author = format!("{} <{}>", author.name, author.email);
             (Some(author), Some(at))
         });
-        tracing::info!(
-            branch = %self.task.branch,
-            commit = goal.to.as_deref().unwrap_or_default(),
-            author = author.as_deref().unwrap_or_default(),
-            "the work of a task goes on"
-        );
+        if !self.whose.only_looks {
+            tracing::info!(
+                branch = %self.task.branch,
+                commit = goal.to.as_deref().unwrap_or_default(),
+                author = author.as_deref().unwrap_or_default(),
+                "the work of a task goes on"
+            );
+        }
         let before = &from.metadata;
         let (branch_before, commit_before) = (before.branch.clone(), before.head_ref.clone());
         let named = (branch_before.as_deref(), commit_before.as_deref());

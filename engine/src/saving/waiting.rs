@@ -9,12 +9,13 @@ use crate::branches::{claim, notices, standing};
 use crate::error::Error;
 use crate::events::branch_data::{CheckpointReady, FollowUpMoved};
 use crate::events::data::data;
-use crate::events::event::EventType;
+use crate::events::event::{Event, EventType};
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId, WorkTaskId};
 use crate::records::block::Block;
 use crate::records::follow_up::{FollowUpInput, FollowUpRow};
+use crate::records::notice::NoticeRow;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunRow;
 use crate::records::saved_work::{SavedState, SavedWork};
@@ -32,27 +33,65 @@ pub(crate) struct Waits {
     pub(crate) changes: Vec<Change>,
 }
 
-/// What a run waits with that is blocked, and whose work `saved` tells of; `None`: it is not proven to
-/// be on a branch.
+/// What a run waits with that is blocked, and whose work in each of its repositories `works` tells
+/// of, the run's own first; `None`: one is not proven to be on a branch.
+///
+/// People are told of the run's own, where they answer.
 pub(crate) async fn waits(
     core: &Core,
     (session_id, run_id): (&SessionId, &RunId),
-    task_id: &WorkTaskId,
     block: &Block,
-    saved: Option<&SavedWork>,
+    works: &[(WorkTaskId, SavedWork)],
 ) -> Result<Option<Waits>, Error> {
+    let (mut said, mut changes) = (None, Vec::new());
+    for (task_id, saved) in works {
+        let Some((task, row, earlier)) = proven(core, run_id, block, (task_id, saved)).await?
+        else {
+            return Ok(None);
+        };
+        let ready = CheckpointReady {
+            task_id,
+            branch: &row.branch,
+            commit: &row.last_checkpoint,
+            reason: &row.waiting_reason,
+        };
+        let (told, at) = (EventType::CHECKPOINT_READY, row.updated_at);
+        let event = NewEvent::new(told, session_id, Some(run_id), at, ready);
+        changes.push(Change::Append(event));
+        if said.is_none() {
+            said = Some(data(&moved(&row, None)));
+            let default_branch = saved.default_branch.as_deref();
+            let notice = notices::ready(
+                &task,
+                (session_id, run_id),
+                &row,
+                (default_branch, &earlier),
+                at,
+            );
+            changes.push(of_branch(BranchChange::AddNotice(notice)));
+        }
+        changes.push(of_branch(BranchChange::PutFollowUp(row)));
+    }
+    Ok(said.map(|said| Waits { said, changes }))
+}
+
+/// What the run's task waits with, with that task and all notices; `None`: its work is not proven
+/// to be on a branch.
+async fn proven(
+    core: &Core,
+    run_id: &RunId,
+    block: &Block,
+    (task_id, saved): (&WorkTaskId, &SavedWork),
+) -> Result<Option<(WorkTaskRow, FollowUpRow, Vec<NoticeRow>)>, Error> {
     // What was proven before is not proven at this moment.
-    let seen = saved.filter(|saved| {
-        let is_seen = [
-            SavedState::Pushed,
-            SavedState::NoChanges,
-            SavedState::Recovered,
-            SavedState::PushedBeside,
-        ];
-        is_seen.contains(&saved.state)
-    });
-    let default_branch = seen.and_then(|saved| saved.default_branch.as_deref());
-    let Some(commit) = seen.and_then(|saved| saved.commit.clone()) else {
+    let is_seen = matches!(
+        saved.state,
+        SavedState::Pushed
+            | SavedState::NoChanges
+            | SavedState::Recovered
+            | SavedState::PushedBeside
+    );
+    let Some(commit) = saved.commit.clone().filter(|_| is_seen) else {
         return Ok(None);
     };
     let asked = task_id.clone();
@@ -67,30 +106,8 @@ pub(crate) async fn waits(
     let Some((task, checkpoint)) = found.filter(|(task, _)| is_own(task)) else {
         return Ok(None);
     };
-    let at = core.parts.now();
-    let Some(row) = claim::waiting(block, &checkpoint, at) else {
-        return Ok(None);
-    };
-    let ready = CheckpointReady {
-        task_id,
-        branch: &row.branch,
-        commit: &row.last_checkpoint,
-        reason: &row.waiting_reason,
-    };
-    let told = EventType::CHECKPOINT_READY;
-    let changes = vec![
-        Change::Append(NewEvent::new(told, session_id, Some(run_id), at, ready)),
-        of_branch(BranchChange::AddNotice(notices::ready(
-            &task,
-            (session_id, run_id),
-            &row,
-            (default_branch, &earlier),
-            at,
-        ))),
-        of_branch(BranchChange::PutFollowUp(row.clone())),
-    ];
-    let said = data(&moved(&row, None));
-    Ok(Some(Waits { said, changes }))
+    let row = claim::waiting(block, &checkpoint, core.parts.now());
+    Ok(row.map(|row| (task, row, earlier)))
 }
 
 /// What is written with the begin of a run that works on a task.
@@ -110,26 +127,64 @@ pub(crate) async fn begun(
         };
         match standing::begun(&task, &run_id, at) {
             Ok(row) => Ok(of_branch(BranchChange::MoveTask(row))),
-            Err(_) => Err(waits_for_input(&task, waiting_run(store, &asked)?.as_ref())),
+            Err(_) => Err(waits_for_input(store, &task)?),
         }
     };
     core.parts.reader.read_with(read).await
 }
 
 /// That a task is not gone on with, because it waits for input.
-pub(crate) fn waits_for_input(task: &WorkTaskRow, run: Option<&RunRow>) -> Error {
-    let name = task.full_name();
-    let run = match run {
-        Some(run) => format!(", and \"stillframe cancel {}\" gives it up", run.id),
+pub(crate) fn waits_for_input(
+    store: &dyn StateStore,
+    task: &WorkTaskRow,
+) -> Result<Error, StateError> {
+    let (name, waiting) = (task.full_name(), waiting_run(store, &task.id)?);
+    let of = waiting.as_ref().map_or(task, |(_, of)| of).full_name();
+    let with = match of == name {
+        true => String::new(),
+        false => format!(" with task {of}"),
+    };
+    let run = match waiting {
+        Some((run, _)) => format!(", and \"stillframe cancel {}\" gives it up", run.id),
         None => String::new(),
     };
     let message = format!(
-        "task {name} waits for input: \"stillframe task follow-up {name} --input-id N --text TEXT\" goes on with it{run}; nothing was done"
+        "task {name} waits{with} for input: \"stillframe task follow-up {of} --input-id N --text TEXT\" goes on with it{run}; nothing was done"
     );
-    Error::new(ErrorKind::Conflict, message)
+    Ok(Error::new(ErrorKind::Conflict, message))
 }
 
-/// What is written with what happens to a run, of the task that it works on or waits for.
+/// What is written with the begin of a run that goes on with a further task of its, which waits as
+/// the run's own does.
+///
+/// # Errors
+///
+/// `Conflict`: the task does not wait. Nothing was done.
+pub(crate) async fn gone_on(
+    core: &Core,
+    task_id: &WorkTaskId,
+    run_id: &RunId,
+) -> Result<Change, Error> {
+    let (asked, run_id, at) = (task_id.clone(), run_id.clone(), core.parts.now());
+    let read = move |store: &dyn StateStore| {
+        let task = store.work_task(&asked)?;
+        let task = task.ok_or_else(|| Error::not_found(format!("there is no task {asked}")))?;
+        match standing::gone_on(&task, &run_id, at) {
+            Ok(row) => Ok(of_branch(BranchChange::MoveTask(row))),
+            Err(_) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "task {} is {}, and does not wait with run {run_id}; nothing was done",
+                    task.full_name(),
+                    task.status
+                ),
+            )),
+        }
+    };
+    core.parts.reader.read_with(read).await
+}
+
+/// What is written with what happens to a run, of the tasks that it works on or waits for.
 pub(crate) async fn ended(
     core: &Core,
     run_id: &RunId,
@@ -138,51 +193,52 @@ pub(crate) async fn ended(
 ) -> Result<Vec<Change>, Error> {
     let asked = run_id.clone();
     let read = move |store: &dyn StateStore| {
-        if let Some(task) = store.work_task_of_run(&asked)? {
+        let tasks = store.work_tasks_of_run(&asked)?;
+        let tasks = match (tasks.is_empty(), store.run(&asked)?) {
+            (true, Some(run))
+                if event == RunEvent::Cancelled && run.status == RunStatus::AwaitingFollowup =>
+            {
+                all_waited_for(store, &run)?
+            }
+            _ => tasks,
+        };
+        let mut found = Vec::new();
+        for task in tasks {
             let not_saved = match event {
                 RunEvent::Unproven => store.checkpoints(&task.id)?.pop(),
                 _ => None,
             };
-            return Ok(Some((task, not_saved.and_then(|row| row.failure))));
+            found.push((task, not_saved.and_then(|row| row.failure)));
         }
-        if event != RunEvent::Cancelled {
-            return Ok(None);
-        }
-        let task = match store.run(&asked)? {
-            Some(run) if run.status == RunStatus::AwaitingFollowup => waited_for(store, &run)?,
-            _ => None,
-        };
-        Ok(task.map(|task| (task, None)))
+        Ok(found)
     };
-    let found = core.parts.reader.read(read).await?;
-    let after = found.and_then(|(task, not_saved)| {
-        standing::ended(&task, event, (why, not_saved), core.parts.now())
+    let (found, at) = (core.parts.reader.read(read).await?, core.parts.now());
+    let after = found
+        .iter()
+        .filter_map(|(task, not_saved)| standing::ended(task, event, (why, *not_saved), at));
+    let changes = after.flat_map(|after| {
+        let waits = after.status == WorkTaskStatus::AwaitingFollowup;
+        let dropped = (!waits).then(|| BranchChange::DropFollowUp(after.id.clone()));
+        let moved = BranchChange::MoveTask(after);
+        [Some(moved), dropped].into_iter().flatten()
     });
-    let Some(after) = after else {
-        return Ok(Vec::new());
-    };
-    let waits = after.status == WorkTaskStatus::AwaitingFollowup;
-    let dropped = (!waits).then(|| BranchChange::DropFollowUp(after.id.clone()));
-    let moved = BranchChange::MoveTask(after);
-    Ok([Some(moved), dropped]
-        .into_iter()
-        .flatten()
-        .map(of_branch)
-        .collect())
+    Ok(changes.map(of_branch).collect())
 }
 
-/// The run that waits for input of a task.
+/// The run that waits with a task, and the task that it waits for input of: this one, or that of
+/// the run's own repository.
 pub(crate) fn waiting_run(
     store: &dyn StateStore,
     task_id: &WorkTaskId,
-) -> Result<Option<RunRow>, StateError> {
+) -> Result<Option<(RunRow, WorkTaskRow)>, StateError> {
     let filter = RunFilter {
         statuses: vec![RunStatus::AwaitingFollowup],
         ..RunFilter::default()
     };
     for run in store.runs(&filter)? {
-        if waited_for(store, &run)?.is_some_and(|task| task.id == *task_id) {
-            return Ok(Some(run));
+        let mut tasks = all_waited_for(store, &run)?;
+        if tasks.iter().any(|task| task.id == *task_id) {
+            return Ok(Some((run, tasks.swap_remove(0))));
         }
     }
     Ok(None)
@@ -218,6 +274,28 @@ pub(crate) fn waited_for(
     }
 }
 
+/// The tasks that a run which waits for input is of, that of its own repository first; empty: it
+/// does not wait.
+fn all_waited_for(store: &dyn StateStore, run: &RunRow) -> Result<Vec<WorkTaskRow>, StateError> {
+    #[derive(Deserialize)]
+    struct Said {
+        task_id: WorkTaskId,
+    }
+    let Some(own) = waited_for(store, run)? else {
+        return Ok(Vec::new());
+    };
+    let mut tasks = vec![own];
+    for event in told(store, run, EventType::CHECKPOINT_READY)? {
+        let Ok(said) = Said::deserialize(event.data) else {
+            continue;
+        };
+        if tasks.iter().all(|task| task.id != said.task_id) {
+            tasks.extend(store.work_task(&said.task_id)?);
+        }
+    }
+    Ok(tasks)
+}
+
 /// The input that a run goes on with; `None`: it has had none.
 pub(crate) fn input_of(
     store: &dyn StateStore,
@@ -233,17 +311,26 @@ pub(crate) fn input_of(
     Ok(said.map(|said| FollowUpInput::new(said.input_id, said.text)))
 }
 
-/// What the last event of this type says of a run, which are kept as long as it has not ended.
+/// What the last event of this type says of a run.
 fn last_told(
     store: &dyn StateStore,
     run: &RunRow,
     event_type: EventType,
 ) -> Result<Option<Value>, StateError> {
+    Ok(told(store, run, event_type)?.pop().map(|event| event.data))
+}
+
+/// The events of this type of a run, which are kept as long as it has not ended.
+fn told(
+    store: &dyn StateStore,
+    run: &RunRow,
+    event_type: EventType,
+) -> Result<Vec<Event>, StateError> {
     let query = EventQuery {
         event_types: vec![event_type],
         ..EventQuery::session(run.session_id.clone()).run(run.id.clone())
     };
-    Ok(store.events(&query)?.pop().map(|event| event.data))
+    store.events(&query)
 }
 
 /// What an event says of a task that waits, or is gone on with. `by`: the input, and the run.

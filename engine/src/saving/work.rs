@@ -50,10 +50,7 @@ impl Wanted {
         began_at: Option<String>,
     ) -> Self {
         Self {
-            kind: match ends {
-                EndsAs::Completed => CheckpointKind::Periodic,
-                EndsAs::Failed | EndsAs::Timeout | EndsAs::Cancelled => CheckpointKind::Wip,
-            },
+            kind: CheckpointKind::of_end(ends),
             stopped: Some(match ends {
                 EndsAs::Completed => format!("run {run_id} is done"),
                 EndsAs::Failed => format!("run {run_id} failed"),

@@ -343,6 +343,7 @@ impl SessionManager {
         let whose = Whose {
             session_id: self.id.clone(),
             hold: None,
+            only_looks: false,
         };
         self.core
             .operation(async move {

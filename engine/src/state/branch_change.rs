@@ -77,8 +77,8 @@ pub(crate) trait BranchState {
         task: &str,
     ) -> Result<Option<WorkTaskRow>, StateError>;
 
-    /// The task that a run works on; `None`: it works on none.
-    fn work_task_of_run(&self, run_id: &RunId) -> Result<Option<WorkTaskRow>, StateError>;
+    /// The tasks that a run works on, in the order in which they were made.
+    fn work_tasks_of_run(&self, run_id: &RunId) -> Result<Vec<WorkTaskRow>, StateError>;
 
     /// All tasks, in the order in which they were made.
     fn work_tasks(&self) -> Result<Vec<WorkTaskRow>, StateError>;

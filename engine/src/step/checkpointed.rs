@@ -17,4 +17,8 @@ pub enum Checkpointed {
     Made(Box<SavedWork>),
     /// Nothing was made, for this reason.
     NotMade(Failure),
+    /// The run works in several repositories, and this became of each, the run's own first, with
+    /// its directory, printable. [`SavedWork::carried`] says of each whether its remote has work of
+    /// the run.
+    Each(Vec<(String, Checkpointed)>),
 }

@@ -128,6 +128,9 @@ impl RunContext {
     /// the run. When the work should stop, so does a checkpoint that is being made: the end of the
     /// run saves everything in any case.
     ///
+    /// A run of [several repositories](crate::RunOptions::repository) saves each of them, in their
+    /// order, and one that fails stops no other.
+    ///
     /// ```no_run
     /// # use stillframe::{AdapterError, RunContext};
     /// # async fn apply(_: &str) -> Result<(), AdapterError> { Ok(()) }
@@ -181,10 +184,7 @@ impl RunContext {
     }
 
     async fn checkpointed(&self, now: bool) -> Result<Checkpointed, Error> {
-        let before = self.snapshot_before.as_ref();
-        let began_at = before.and_then(|before| before.metadata.head_ref.as_deref());
-        let cancellation = &self.cancellation;
-        self.steps.checkpoint(now, began_at, cancellation).await
+        self.steps.checkpoint(now, &self.cancellation).await
     }
 
     /// Appends an event to the log of the session; it is durable on `Ok`.

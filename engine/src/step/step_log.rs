@@ -31,6 +31,7 @@ use crate::records::step::{
     self, Asked, PhaseKey, PhaseRow, StepEnding, StepEvent, StepRow, StepStatus,
 };
 use crate::records::step_record::PhaseRecord;
+use crate::saving::repository::Repository;
 use crate::state::change::{Change, NewEvent};
 use crate::state::hold::Hold;
 use crate::step::emit;
@@ -141,6 +142,7 @@ impl StepLog {
         place: Option<StepPlace>,
         (is_used, used): (bool, Used),
         (options, limits): (&RunOptions, RunLimits),
+        repositories: Vec<Repository>,
     ) -> Self {
         let policy = core.parts.settings.policy.clone();
         let oversight = Oversight::new(policy, limits, used);
@@ -163,7 +165,7 @@ impl StepLog {
             parking: CancellationToken::new(),
             streams: BlockingMutex::default(),
             oversight,
-            progress: options.work_branch.as_ref().map(Progress::of),
+            progress: Progress::of(repositories),
         };
         Self {
             inner: Arc::new(inner),

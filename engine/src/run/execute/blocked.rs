@@ -1,9 +1,7 @@
 //! A run whose work cannot go on without a person.
 
 use serde::Deserialize as _;
-use stillframe_backends::{ErrorKind, Interrupt};
-use stillframe_remote::failure_kind::FailureKind;
-use tokio_util::sync::CancellationToken;
+use stillframe_backends::ErrorKind;
 
 use super::RunTask;
 use super::result::returned;
@@ -14,24 +12,23 @@ use crate::events::query::EventQuery;
 use crate::failure::Failure;
 use crate::id::WorkTaskId;
 use crate::records::block::Block;
+use crate::records::came_for::CameFor;
 use crate::records::checkpoint::CheckpointKind;
 use crate::records::follow_up::DEFAULT_WAITING_REASON;
 use crate::records::outcome::RunResult;
 use crate::records::run::{RunEvent, RunStatus};
+use crate::records::saved_work::SavedWork;
 use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::End;
-use crate::saving::recorded;
-use crate::saving::save::Prepared;
 use crate::saving::waiting::{self, Waits};
-use crate::saving::work::{Content, Wanted};
 use crate::step::adapter_error::BLOCKED;
 use crate::step::step_log::StepLog;
-use crate::workspace::cancellation::Cancellation;
 
 /// What a blocked run is to wait with.
 pub(super) struct Blocked {
-    task_id: WorkTaskId,
+    /// What became of its work on each of its tasks, that of its own repository first.
+    works: Vec<(WorkTaskId, SavedWork)>,
     block: Block,
 }
 
@@ -80,8 +77,8 @@ impl RunTask {
         true
     }
 
-    /// Saves what a blocked run has on the branch of its task. The result says whether it waits or
-    /// has failed.
+    /// Saves what a blocked run has in each of its repositories. The result says whether it waits
+    /// or has failed.
     pub(super) async fn checkpointed(
         &self,
         result: &mut RunResult,
@@ -91,29 +88,19 @@ impl RunTask {
         let said = result.error.as_ref().map(|error| error.message.as_str());
         let block = self.block.as_deref().cloned();
         let block = block.unwrap_or_else(|| Block::new(said.unwrap_or_default()).kept());
-        let (Some(branch), Some(place), Some(after)) = (
-            &self.options.work_branch,
-            &self.workspace,
-            closing.after.as_ref().map(|after| after.id.clone()),
-        ) else {
-            let why = match &self.options.work_branch {
-                None => "the run is of no task, so that nobody could go on with it",
-                Some(_) => "what it left could not be captured",
-            };
-            *result = self.given_up(result, why);
-            return Ok(Way::Ends);
-        };
-        let core = &self.core;
-        let prepared = match Prepared::of(core, place.opened.clone(), branch).await {
-            Ok(prepared) if prepared.address().is_some() => prepared,
-            refused => {
-                let why = match refused {
-                    Ok(_) => "there is no remote that has its work".to_owned(),
-                    Err(e) => e.chain(),
-                };
-                *result = self.given_up(result, &why);
-                return Ok(Way::Ends);
+        let unsaved = self.unsaved(closing).await;
+        let obstacle = match (&self.options.work_branch, &unsaved.own) {
+            (None, _) => {
+                Some("the run is of no task, so that nobody could go on with it".to_owned())
             }
+            (_, None) => Some("what it left could not be captured".to_owned()),
+            (Some(_), Some(_)) => unsaved.obstacle(),
+        };
+        let files = closing.diff.as_ref().map(|diff| diff.files_changed);
+        let begun = unsaved.started(CheckpointKind::Blocked, files, false);
+        let (None, Some(begun)) = (&obstacle, begun) else {
+            *result = self.given_up(result, &obstacle.unwrap_or_default());
+            return Ok(Way::Ends);
         };
         steps.withdraw_all().await?;
         let failure = result.error.clone();
@@ -131,26 +118,20 @@ impl RunTask {
             ..End::new(RunEvent::Blocked, said)
         })
         .await?;
-        let files = closing.diff.as_ref().map(|diff| diff.files_changed);
-        let said = prepared.started(CheckpointKind::Blocked, files, false);
-        self.write_end(End::new(RunEvent::CheckpointBegun, said))
+        self.write_end(End::new(RunEvent::CheckpointBegun, begun))
             .await?;
-        let began_at = closing.before.as_ref();
-        let began_at = began_at.and_then(|before| before.metadata.head_ref.clone());
-        let ids = (&self.session_id, &self.run_id);
-        let wanted = Wanted::of_block(ids, &block, branch, began_at);
-        let blocked = Blocked {
-            task_id: prepared.task_id().clone(),
-            block,
+        let (core, ids) = (&self.core, (&self.session_id, &self.run_id));
+        let came_for = CameFor::Block(Box::new(block.clone()));
+        let done = Box::pin(unsaved.save(core, ids, &came_for)).await;
+        self.note(&done, closing);
+        let works = done.works();
+        let blocked = works.map(|works| Blocked { works, block });
+        let waits = match &blocked {
+            Some(blocked) => self.waits(blocked).await?,
+            None => None,
         };
-        let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
-        let content = Content::Of(after.clone());
-        let saved = Box::pin(prepared.save(core, wanted, content, &cancel)).await;
-        let kind = FailureKind::LocalGit;
-        let not_made = |e| Some(recorded::not_made(branch, &after, kind, &e));
-        closing.saved = saved.unwrap_or_else(not_made);
-        match self.waits(&blocked, closing).await? {
-            Some(_) => {
+        match blocked.filter(|_| waits.is_some()) {
+            Some(blocked) => {
                 result.status = RunStatus::AwaitingFollowup;
                 result.error = None;
                 Ok(Way::Waits(blocked))
@@ -158,7 +139,7 @@ impl RunTask {
             // It is made again by whoever comes next.
             None if core.stopping.is_cancelled() => Err(stopped()),
             None => {
-                let why = closing.saved.as_ref().and_then(|saved| saved.error.clone());
+                let why = done.why();
                 let why = why.unwrap_or_else(|| "the remote has not shown it".to_owned());
                 *result = self.given_up(result, &why);
                 Ok(Way::Unproven)
@@ -167,14 +148,9 @@ impl RunTask {
     }
 
     /// What the run waits with, as it is to be written down.
-    pub(super) async fn waits(
-        &self,
-        blocked: &Blocked,
-        closing: &Closing,
-    ) -> Result<Option<Waits>, Error> {
+    pub(super) async fn waits(&self, blocked: &Blocked) -> Result<Option<Waits>, Error> {
         let ids = (&self.session_id, &self.run_id);
-        let saved = closing.saved.as_ref();
-        waiting::waits(&self.core, ids, &blocked.task_id, &blocked.block, saved).await
+        waiting::waits(&self.core, ids, &blocked.block, &blocked.works).await
     }
 
     /// The result of a blocked run that nobody could go on with.

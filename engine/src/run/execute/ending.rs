@@ -1,8 +1,6 @@
 //! Ending a run: the record of the end, and the answer to the caller.
 
-use stillframe_backends::{ErrorKind, Interrupt};
-use stillframe_remote::failure_kind::FailureKind;
-use tokio_util::sync::CancellationToken;
+use stillframe_backends::ErrorKind;
 
 use super::RunTask;
 use super::blocked::Way;
@@ -12,6 +10,8 @@ use crate::error::Error;
 use crate::events::data::RunEnded;
 use crate::failure::Failure;
 use crate::id::RunId;
+use crate::records::came_for::CameFor;
+use crate::records::checkpoint::CheckpointKind;
 use crate::records::follow_up::FollowUpRecord;
 use crate::records::outcome::{RunOutcome, RunResult, WorkspaceOutcome};
 use crate::records::question::QuestionRecord;
@@ -22,14 +22,10 @@ use crate::records::step::milliseconds;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::{cancel, settle};
-use crate::saving::recorded;
-use crate::saving::save::Prepared;
 use crate::saving::waiting;
-use crate::saving::work::{Content, Wanted};
 use crate::state::StateStore;
 use crate::state::change::Change;
 use crate::step::step_log::StepLog;
-use crate::workspace::cancellation::Cancellation;
 
 /// How often the end of a run is written down anew that something else came in between of.
 const MAX_ENDINGS: usize = 4;
@@ -102,6 +98,7 @@ impl RunTask {
                 error: closing.error,
                 resumed: closing.resumed.map(|resumed| *resumed),
                 saved: closing.saved,
+                repositories: closing.repositories,
             },
             phases,
             questions,
@@ -205,7 +202,7 @@ impl RunTask {
         let Way::Waits(blocked) = way else {
             return self.write_end(end).await;
         };
-        let waits = self.waits(blocked, closing).await?;
+        let waits = self.waits(blocked).await?;
         let waits = waits.ok_or_else(|| {
             let message = "what was proven of a blocked run is not on record any more";
             Error::new(ErrorKind::Corrupt, message)
@@ -229,10 +226,8 @@ impl RunTask {
         Some(row.into())
     }
 
-    /// Saves what the run left on the branch of its task, once it is on record how the work ended,
-    /// unless it rests or is of no task. Answers whether the run ends from there.
-    ///
-    /// Somebody who cancels the run does not stop that: what was done is not lost.
+    /// Saves what the run left in each of its repositories, once it is on record how the work
+    /// ended, unless it rests or is of no task. Answers whether the run ends from there.
     async fn saved(
         &self,
         result: &RunResult,
@@ -240,58 +235,35 @@ impl RunTask {
         rollback: Option<&RestoreDocument>,
         steps: &StepLog,
     ) -> Result<bool, Error> {
-        let ends = EndsAs::parse(result.status.as_str());
-        let (Some(branch), Some(ends), Some(place), Some(after)) = (
-            &self.options.work_branch,
-            ends,
-            &self.workspace,
-            &closing.after,
-        ) else {
+        let Some(ends) = EndsAs::parse(result.status.as_str()) else {
             return Ok(false);
         };
-        let after = after.id.clone();
-        let (core, opened) = (&self.core, place.opened.clone());
-        let prepared = match Prepared::of(core, opened, branch).await {
-            Ok(prepared) => prepared,
-            Err(e) => {
-                // There is no repository, or none that can be read: nothing was asked or started.
-                closing.saved = Some(recorded::not_made(branch, &after, FailureKind::Unknown, &e));
-                return Ok(false);
-            }
-        };
-        let began_at = closing.before.as_ref();
-        let began_at = began_at.and_then(|before| before.metadata.head_ref.clone());
-        let wanted = Wanted::of_run((&self.session_id, &self.run_id), ends, branch, began_at);
-        if matches!(ends, EndsAs::Completed | EndsAs::Failed) {
-            steps.withdraw_all().await?;
-        }
+        let unsaved = self.unsaved(closing).await;
         let files = closing.diff.as_ref().map(|d| d.files_changed);
-        let said = prepared.started(wanted.kind, files, false);
-        self.write_end(End {
-            exit_code: result.exit_code,
-            error: result.error.clone(),
-            output: returned(result),
-            workspace: closing::summary(closing, rollback),
-            changes: match self.heeds_reports {
-                true => vec![Change::RefuseIfReported(self.run_id.clone())],
-                false => Vec::new(),
-            },
-            ..End::new(RunEvent::Persisting(ends), said)
-        })
-        .await?;
-        let cancel = Cancellation::by(core, &CancellationToken::new(), Interrupt::never());
-        let content = Content::Of(after.clone());
-        let saved = Box::pin(prepared.save(core, wanted, content, &cancel)).await;
-        let not_made = |e| {
-            Some(recorded::not_made(
-                branch,
-                &after,
-                FailureKind::LocalGit,
-                &e,
-            ))
-        };
-        closing.saved = saved.unwrap_or_else(not_made);
-        Ok(true)
+        // Without any repository that can be read there is nothing to be told of.
+        let said = unsaved.started(CheckpointKind::of_end(ends), files, false);
+        let persists = said.is_some();
+        if let Some(said) = said {
+            if matches!(ends, EndsAs::Completed | EndsAs::Failed) {
+                steps.withdraw_all().await?;
+            }
+            self.write_end(End {
+                exit_code: result.exit_code,
+                error: result.error.clone(),
+                output: returned(result),
+                workspace: closing::summary(closing, rollback),
+                changes: match self.heeds_reports {
+                    true => vec![Change::RefuseIfReported(self.run_id.clone())],
+                    false => Vec::new(),
+                },
+                ..End::new(RunEvent::Persisting(ends), said)
+            })
+            .await?;
+        }
+        let (ids, came_for) = ((&self.session_id, &self.run_id), CameFor::End(ends));
+        let done = Box::pin(unsaved.save(&self.core, ids, &came_for)).await;
+        self.note(&done, closing);
+        Ok(persists)
     }
 
     /// Ends the run or parks it, unless it is another engine's by then.

@@ -3,21 +3,18 @@
 use std::sync::Arc;
 
 use super::RunTask;
-use stillframe_backends::ErrorKind;
-
 use crate::branches::claim;
 use crate::error::Error;
 use crate::events::event::EventType;
 use crate::records::follow_up::FollowUpInput;
 use crate::records::run_row::RunRow;
-use crate::saving::save::Prepared;
 use crate::saving::waiting;
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
 
 impl RunTask {
-    /// Brings the workspace to what the task of the run has waited with, and answers with what
+    /// Brings its repositories to what the tasks of the run have waited with, and answers with what
     /// claims that for the run. Until then nothing is claimed.
     pub(super) async fn follow_up(&mut self, input: FollowUpInput) -> Result<Vec<Change>, Error> {
         let run_id = self.run_id.clone();
@@ -44,10 +41,8 @@ impl RunTask {
         let claimed = claimed.map_err(|e| Error::new(e.kind(), e))?;
         let row = row.expect("one was claimed");
         self.task = Some(task.id.clone());
-        let beside = (claimed.branch != task.branch).then(|| (&*claimed.branch, &*claimed.commit));
-        if let Some(place) = self.workspace.clone() {
-            self.on_branch = self.resume_task(&place, beside).await?;
-        }
+        self.resume_tasks().await?;
+        let further = self.further_tasks_gone_on().await?;
         self.follow_up = Some(Arc::new(input.clone()));
         let (at, ids) = (
             self.core.parts.now(),
@@ -58,22 +53,24 @@ impl RunTask {
             said.text = text;
             Change::Append(NewEvent::new(event_type, ids.0, ids.1, at, said))
         };
-        Ok(vec![
-            Change::Branch(Box::new(BranchChange::ClaimFollowUp {
-                task_id: task.id.clone(),
-                run_id: self.run_id.clone(),
-                input_id: claimed.cursor,
-                at,
-            })),
+        let mut claims = vec![Change::Branch(Box::new(BranchChange::ClaimFollowUp {
+            task_id: task.id.clone(),
+            run_id: self.run_id.clone(),
+            input_id: claimed.cursor,
+            at,
+        }))];
+        claims.extend(further);
+        claims.extend([
             tell(EventType::FOLLOWUP_DETECTED, None),
             tell(EventType::FOLLOWUP_CONSUMED, None),
             tell(EventType::FOLLOWUP_RESUMED, Some(&input.text)),
-        ])
+        ]);
+        Ok(claims)
     }
 
     /// Looks for the input that the run has been gone on with before, and answers with what puts on
-    /// record that it works on its task again. One whose work has never begun is brought to the branch
-    /// of that first.
+    /// record that it works on its tasks again. One whose work has never begun is brought to their
+    /// branches first.
     pub(super) async fn again(&mut self, row: &RunRow) -> Result<Vec<Change>, Error> {
         let (run, before) = (
             row.clone(),
@@ -88,23 +85,10 @@ impl RunTask {
         };
         let (input, has_begun) = self.core.parts.reader.read(read).await?;
         self.follow_up = input.map(Arc::new);
-        let (Some(branch), Some(place)) = (&self.options.work_branch, self.workspace.clone())
-        else {
-            return Ok(Vec::new());
-        };
         match has_begun {
-            false => self.on_branch = self.resume_task(&place, None).await?,
-            true => match Prepared::of(&self.core, place.opened, branch).await {
-                Ok(prepared) => self.task = Some(prepared.task_id().clone()),
-                // There is no repository, and so no branch. The end says so.
-                Err(e) if e.kind() == ErrorKind::Unsupported => {}
-                Err(e) => return Err(e),
-            },
+            false => self.resume_tasks().await?,
+            true => self.find_tasks().await?,
         }
-        let Some(task) = &self.task else {
-            return Ok(Vec::new());
-        };
-        let begun = waiting::begun(&self.core, task, &self.run_id).await?;
-        Ok(vec![begun])
+        self.begun_tasks().await
     }
 }

@@ -77,6 +77,11 @@ pub(crate) async fn submit(
 
 fn check(core: &Core, options: &RunOptions, adapter: &str, input: &Value) -> Result<(), Error> {
     options.check()?;
+    if !options.repositories.is_empty() {
+        return Err(Error::invalid_options(
+            "a submitted run works in one repository; start one that works in several; nothing was queued",
+        ));
+    }
     let known = &core.parts.settings.adapters;
     if !known.iter().any(|name| name == adapter) {
         let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
@@ -398,6 +403,7 @@ async fn claimable(
         }),
         tended: None,
         on_branch: None,
+        further: Vec::new(),
         task: None,
         block: None,
         heeds_reports: false,

@@ -75,9 +75,9 @@ impl BranchState for SqliteStore {
         )
     }
 
-    fn work_task_of_run(&self, run_id: &RunId) -> Result<Option<WorkTaskRow>, StateError> {
-        self.one(
-            &format!("{SELECT_WORK_TASK} WHERE active_run = ?1"),
+    fn work_tasks_of_run(&self, run_id: &RunId) -> Result<Vec<WorkTaskRow>, StateError> {
+        self.all(
+            &format!("{SELECT_WORK_TASK} WHERE active_run = ?1 ORDER BY position"),
             params![run_id.as_str()],
             read_work_task,
         )

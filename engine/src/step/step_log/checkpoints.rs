@@ -13,9 +13,9 @@ use crate::error::Error;
 use crate::events::data::ErrorOccurred;
 use crate::events::event::EventType;
 use crate::failure::Failure;
-use crate::options::work_branch::WorkBranchOptions;
 use crate::records::allowed_finding::AllowedFinding;
 use crate::records::saved_work::{SavedState, SavedWork};
+use crate::saving::repository::Repository;
 use crate::saving::save::Prepared;
 use crate::saving::work::{Content, Wanted};
 use crate::step::checkpointed::Checkpointed;
@@ -26,9 +26,15 @@ use crate::workspace::cancellation::Cancellation;
 pub(super) struct Progress(Arc<Inner>);
 
 struct Inner {
-    branch: WorkBranchOptions,
     began: Instant,
     periodic: BlockingMutex<Periodic>,
+    /// In each repository, the run's own first.
+    each: Vec<OfOne>,
+}
+
+/// The progress in one repository.
+struct OfOne {
+    repository: Repository,
     last: Mutex<Last>,
 }
 
@@ -44,14 +50,19 @@ struct Last {
 }
 
 impl Progress {
-    /// That of a run which begins its work.
-    pub(super) fn of(branch: &WorkBranchOptions) -> Self {
-        Self(Arc::new(Inner {
-            branch: branch.clone(),
-            began: Instant::now(),
-            periodic: BlockingMutex::new(Periodic::new(branch.checkpoint_interval)),
+    /// That of a run which begins its work in these repositories, of which the first says how
+    /// often; `None`: the run is of no task.
+    pub(super) fn of(repositories: Vec<Repository>) -> Option<Self> {
+        let interval = repositories.first()?.branch.checkpoint_interval;
+        let each = repositories.into_iter().map(|repository| OfOne {
+            repository,
             last: Mutex::default(),
-        }))
+        });
+        Some(Self(Arc::new(Inner {
+            began: Instant::now(),
+            periodic: BlockingMutex::new(Periodic::new(interval)),
+            each: each.collect(),
+        })))
     }
 
     /// Whether one is to be made; if so, it is about to be.
@@ -65,12 +76,9 @@ impl Progress {
 impl StepLog {
     /// Saves the progress of the run, if that is due or somebody asks for it. It goes on though the
     /// adapter does not wait for it, and ends when the work of the run should stop.
-    ///
-    /// `began_at`: the commit that the work of the run began at.
     pub(crate) async fn checkpoint(
         &self,
         push_now: bool,
-        began_at: Option<&str>,
         cancellation: &CancellationToken,
     ) -> Result<Checkpointed, Error> {
         let Some(progress) = self.inner.progress.clone() else {
@@ -83,33 +91,32 @@ impl StepLog {
         if !progress.take(push_now) {
             return Ok(Checkpointed::NotDue);
         }
-        let (core, hold) = (&self.inner.core, &self.inner.hold);
-        let ids = (&self.inner.session_id, &hold.run_id);
-        let began_at = began_at.map(str::to_owned);
-        let wanted = Wanted {
-            fence: Some(Box::new(hold.fence())),
-            ..Wanted::of_progress(ids, &progress.0.branch, began_at)
-        };
+        let core = &self.inner.core;
         let (log, cancel) = (
             self.clone(),
             Cancellation::by(core, cancellation, Interrupt::never()),
         );
         self.to_the_end(async move {
-            Ok(log
-                .save_progress(&progress, wanted, push_now, &cancel)
-                .await)
+            let mut each = Vec::new();
+            for one in &progress.0.each {
+                let saved = Box::pin(log.save_progress(one, push_now, &cancel));
+                each.push((one.repository.name(), saved.await));
+            }
+            Ok(match each.len() {
+                1 => each.swap_remove(0).1,
+                _ => Checkpointed::Each(each),
+            })
         })
         .await
     }
 
     async fn save_progress(
         &self,
-        progress: &Progress,
-        wanted: Wanted,
+        of: &OfOne,
         push_now: bool,
         cancel: &Cancellation,
     ) -> Checkpointed {
-        let turn = async { Ok(progress.0.last.lock().await) };
+        let turn = async { Ok(of.last.lock().await) };
         let mut last = match cancel
             .wait_for(turn, "waiting for another checkpoint")
             .await
@@ -117,7 +124,7 @@ impl StepLog {
             Ok(last) => last,
             Err(e) => return Checkpointed::NotMade(Failure::from(&e)),
         };
-        let allowed = self.allowed_findings().await;
+        let allowed = self.allowed_findings(&of.repository).await;
         let refused = last.refused.take().filter(|(_, then)| *then == allowed);
         let settled = last.settled.take();
         // Who asks for one wants to know where it is at this moment.
@@ -127,8 +134,7 @@ impl StepLog {
             (_, settled, _) => settled.clone(),
         };
         let content = Content::Now { unless };
-        let saved = self.saved(progress, wanted, content, cancel).await;
-        match saved {
+        match self.saved(&of.repository, content, cancel).await {
             Ok(None) => {
                 (last.settled, last.refused) = (settled, refused);
                 match &last.refused {
@@ -159,25 +165,28 @@ impl StepLog {
 
     async fn saved(
         &self,
-        progress: &Progress,
-        wanted: Wanted,
+        repository: &Repository,
         content: Content,
         cancel: &Cancellation,
     ) -> Result<Option<SavedWork>, Error> {
-        let Some(place) = self.inner.place.clone() else {
-            return Err(Error::invalid_options("the run has no workspace"));
+        let (core, hold) = (&self.inner.core, &self.inner.hold);
+        let Repository {
+            opened,
+            branch,
+            began_at,
+        } = repository.clone();
+        let ids = (&self.inner.session_id, &hold.run_id);
+        let wanted = Wanted {
+            fence: Some(Box::new(hold.fence())),
+            ..Wanted::of_progress(ids, &branch, began_at)
         };
-        let core = &self.inner.core;
-        let prepared = Prepared::of(core, place.opened, &progress.0.branch).await?;
+        let prepared = Prepared::of(core, opened, &branch).await?;
         prepared.save(core, wanted, content, cancel).await
     }
 
-    /// The findings that the user has allowed in the workspace.
-    async fn allowed_findings(&self) -> Vec<AllowedFinding> {
-        let Some(place) = &self.inner.place else {
-            return Vec::new();
-        };
-        let repository = place.opened.workspace.id().to_owned();
+    /// The findings that the user has allowed in a repository.
+    async fn allowed_findings(&self, repository: &Repository) -> Vec<AllowedFinding> {
+        let repository = repository.opened.workspace.id().to_owned();
         let reader = &self.inner.core.parts.reader;
         let found = reader.read(move |store| store.allowed_findings(&repository));
         found.await.unwrap_or_default()
