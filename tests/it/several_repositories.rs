@@ -943,3 +943,74 @@ async fn what_a_killed_host_left_in_each_is_saved_by_the_next_engine_and_once() 
         git::run(&scene.home(), &scene.remote(name), args);
     }
 }
+
+/// The host of a blocked run in a process of its own.
+fn blocked_host(scene: &Scene) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let engine = scene.engine().await;
+        scene.does(&engine, scene.run(), asks).await;
+        engine.shutdown().await.unwrap();
+    });
+}
+
+#[tokio::test]
+async fn a_host_that_is_killed_while_a_block_is_saved_leaves_all_waiting_with_the_next_engine() {
+    if let Some(base) = env::var_os(BASE) {
+        let scene = Scene {
+            base: base.into(),
+            names: vec![APP.to_owned(), "lib".to_owned()],
+        };
+        return thread::spawn(move || blocked_host(&scene)).join().unwrap();
+    }
+    let ws = TestWorkspace::plain();
+    let scene = Scene::new(&ws, &["lib"]);
+    // Its own is sent, and the other one is about to be.
+    let (sends, waits) = (scene.base.join("sends"), scene.base.join("waits"));
+    fs::write(&waits, "").unwrap();
+    let script = format!(
+        "echo > '{}'; while [ -e '{}' ]; do sleep 0.05; done",
+        sends.display(),
+        waits.display()
+    );
+    scene.hook("lib", &script);
+    let mut host = Command::new(env::current_exe().unwrap())
+        .args([
+            "several_repositories::a_host_that_is_killed_while_a_block_is_saved_leaves_all_waiting_with_the_next_engine",
+            "--exact",
+        ])
+        .env(BASE, &scene.base)
+        .env("HOME", scene.home())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !sends.exists() && host.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    host.kill().unwrap();
+    host.wait().unwrap();
+    assert!(scene.at(APP, BRANCH).is_some());
+    fs::remove_file(&waits).unwrap();
+
+    let engine = scene.engine().await;
+    let run = engine.runs(Default::default()).await.unwrap().remove(0);
+    assert_eq!(run.status, RunStatus::AwaitingFollowup, "{run:?}");
+    let tasks = engine.tasks().await.unwrap();
+    assert_eq!(tasks.len(), 2);
+    for task in tasks {
+        assert_eq!(task.status, "awaiting_followup", "{task:?}");
+        let last = task.last_checkpoint.unwrap();
+        assert_eq!((&*last.status, last.number), ("proven", 1), "made once");
+        assert_eq!(task.follow_up.unwrap().last_checkpoint, last.commit);
+    }
+    let agent = Does(scene.clone(), asks);
+    let input = FollowUpInput::new(1, "8080");
+    let done = engine.claim_follow_up("42", input, RunOptions::new(""), agent);
+    let done = done.await.unwrap();
+    assert_eq!(done.run.status, RunStatus::Completed, "{done:?}");
+    for name in [APP, "lib"] {
+        assert_eq!(scene.on_branch(name, "answer").as_deref(), Some("8080"));
+    }
+    engine.shutdown().await.unwrap();
+}
