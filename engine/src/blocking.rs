@@ -105,12 +105,14 @@ impl Blocking {
             priority,
             ..Demand::UNKNOWN
         };
+        let work = of_any_type(work);
         if let Some(slot) = self.long.try_take(unknown) {
             return drop(on_a_thread(slot, work));
         }
-        let blocking = self.clone();
+        let (blocking, is_large) = (self.clone(), of_any_type(is_large));
         tokio::spawn(async move {
-            let is_large = blocking.run(is_large).await.unwrap_or(true);
+            let is_large = blocking.briefly(is_large).await;
+            let is_large = is_large.and_then(own_type).unwrap_or(true);
             let slot = blocking.long.take(Demand { priority, is_large }).await;
             drop(on_a_thread(slot, work));
         });
@@ -173,11 +175,7 @@ impl Blocking {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StepLost> {
-        let permit = Arc::clone(&self.brief)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
-        done_on_a_thread(permit, work).await
+        own_type(self.briefly(of_any_type(work)).await?)
     }
 
     /// As [`Blocking::run`], for work that may take long.
@@ -185,8 +183,7 @@ impl Blocking {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StepLost> {
-        let slot = self.long.take(Demand::UNKNOWN).await;
-        done_on_a_thread(slot, work).await
+        own_type(self.at_length(of_any_type(work)).await?)
     }
 
     /// As [`Blocking::run_long`], for a put of an artifact. Puts have turns of their own: who puts
@@ -195,11 +192,8 @@ impl Blocking {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StepLost> {
-        let permit = Arc::clone(&self.puts)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
-        done_on_a_thread(permit, work).await
+        let permit = turn(&self.puts).await;
+        own_type(done_on_a_thread(permit, of_any_type(work)).await?)
     }
 
     /// As [`Blocking::run_long`], without a turn: for work that mostly waits for others, who may
@@ -208,37 +202,58 @@ impl Blocking {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, StepLost> {
-        done_on_a_thread((), work).await
+        own_type(done_on_a_thread((), of_any_type(work)).await?)
+    }
+
+    async fn briefly(&self, work: Work) -> Result<Done, StepLost> {
+        done_on_a_thread(turn(&self.brief).await, work).await
+    }
+
+    async fn at_length(&self, work: Work) -> Result<Done, StepLost> {
+        let slot = self.long.take(Demand::UNKNOWN).await;
+        done_on_a_thread(slot, work).await
     }
 }
 
+/// A piece of work without its type. There are hundreds, and what a runtime needs for each type of
+/// task would be in the program for every one of them.
+type Work = Box<dyn FnOnce() -> Done + Send>;
+
+/// What a piece of work came to.
+type Done = Box<dyn Any + Send>;
+
+fn of_any_type<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Work {
+    Box::new(|| Box::new(work()))
+}
+
+fn own_type<T: 'static>(done: Done) -> Result<T, StepLost> {
+    let own = done.downcast().map(|done| *done);
+    own.map_err(|_| unreachable!("work comes to what it returns"))
+}
+
+async fn turn(turns: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let permit = Arc::clone(turns).acquire_owned().await;
+    permit.expect("the semaphore is never closed")
+}
+
 /// Does `work` on a thread that may block; a panic comes back as a failed step.
-async fn done_on_a_thread<T: Send + 'static>(
-    permit: impl Send + 'static,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, StepLost> {
-    let task = on_a_thread(permit, || {
-        catch_unwind(AssertUnwindSafe(work)).map_err(|payload| StepLost::panicked(&*payload))
-    });
-    match task.await {
-        Ok(result) => result,
-        Err(_) => Err(StepLost {
-            message: "the runtime is shutting down".to_owned(),
-        }),
-    }
+async fn done_on_a_thread(permit: impl Send + 'static, work: Work) -> Result<Done, StepLost> {
+    let done = on_a_thread(permit, work).await;
+    done.unwrap_or_else(|_| {
+        let message = "the runtime is shutting down".to_owned();
+        Err(StepLost { message })
+    })
 }
 
 /// Does `work` on a thread that may block, as a part of the caller's span. Nothing else in the
 /// engine calls `spawn_blocking`.
 #[expect(clippy::disallowed_methods, reason = "this is the seam")]
-fn on_a_thread<T: Send + 'static>(
-    permit: impl Send + 'static,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
+fn on_a_thread(permit: impl Send + 'static, work: Work) -> JoinHandle<Result<Done, StepLost>> {
     let span = Span::current();
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        span.in_scope(work)
+        let done = span.in_scope(|| catch_unwind(AssertUnwindSafe(work)));
+        done.map_err(|payload| StepLost::panicked(&*payload))
     })
 }
 

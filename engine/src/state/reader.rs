@@ -58,9 +58,17 @@ impl StateReader {
         &self,
         read: impl FnOnce(&dyn StateStore) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let (mut read, mut answer) = (Some(read), None);
+        self.lend(&mut |store| answer = read.take().map(|read| read(store)))?;
+        answer.expect("it was read")
+    }
+
+    /// Has `read` read once. Without its type, of which there are hundreds.
+    fn lend(&self, read: &mut dyn FnMut(&dyn StateStore)) -> Result<(), Error> {
         // A reader keeps nothing that a panic could leave half-way.
         let store = self.store.lock().unwrap_or_else(|e| e.into_inner());
-        read(store.as_deref().ok_or_else(stopped)?)
+        read(store.as_deref().ok_or_else(stopped)?);
+        Ok(())
     }
 
     /// Closes the connection. A read after that fails because the engine has stopped.
