@@ -722,6 +722,12 @@ async fn a_run_that_is_gone_on_with_has_those_that_it_was_begun_with() {
             let engine = engine.clone();
             async move {
                 scene.write("lib", "first", "1\n");
+                // Its work goes where it came from.
+                let elsewhere = scene.remote("web");
+                let elsewhere = ["remote", "set-url", "origin", elsewhere.to_str().unwrap()];
+                for name in [APP, "lib"] {
+                    git::text(&scene.home(), &scene.place(name), elsewhere);
+                }
                 engine.suspend_run(&context.run_id).await?;
                 context.cancellation.cancelled().await;
                 Ok(())
@@ -750,6 +756,8 @@ async fn a_run_that_is_gone_on_with_has_those_that_it_was_begun_with() {
     for file in ["first", "second"] {
         assert!(scene.on_branch("lib", file).is_some(), "{file}");
     }
+    assert!(scene.at(APP, BRANCH).is_some());
+    assert_eq!(scene.at("web", BRANCH), None);
     engine.shutdown().await.unwrap();
 }
 

@@ -125,7 +125,7 @@ fn what_a_run_left_that_failed_is_one_commit_with_trailers_that_git_reads() {
     assert!(message.contains("\nTask: a-b/c/1\n"), "{message}");
 }
 
-/// Prepares, and builds what cannot be built.
+/// Prepares, goes on from a step that fails, and builds what cannot be built.
 struct Builds;
 
 impl Adapter for Builds {
@@ -138,6 +138,10 @@ impl Adapter for Builds {
             Ok(())
         });
         prepared.await?;
+        let tried = phase.step("try", async |_| Err::<(), _>(AdapterError::failed("no")));
+        tried.await.unwrap_err();
+        write("what it does without that");
+        context.checkpoint_now().await.unwrap();
         let built = phase.step("build", async |_| {
             write("2");
             context.checkpoint_now().await.unwrap();
@@ -172,6 +176,9 @@ async fn the_step_that_a_run_is_in_is_named_and_the_one_that_failed() {
         there(&ws, ["log", "-1", "--format=%s", &before]),
         "build of 42"
     );
+    let of = trailers(&ws, &format!("{made}^^"));
+    let in_none = "Step: unknown\nTask: 42\nCheckpoint-Kind: periodic\n";
+    assert!(of.ends_with(in_none), "{of}");
     engine.shutdown().await.unwrap();
 }
 

@@ -218,14 +218,19 @@ pub(crate) fn sent(notice: &NoticeRow, now: Timestamp) -> Result<NoticeRow, Ille
 }
 
 /// A notice of which it is not known whether it was sent, because its engine stops: as if it had not
-/// been tried.
+/// been tried. What was given up before stays so.
 pub(crate) fn unanswered(
     notice: &NoticeRow,
     now: Timestamp,
 ) -> Result<NoticeRow, IllegalNoticeEvent> {
+    let attempts = notice.attempts.saturating_sub(1);
+    let event = match attempts < retries::MAX_ATTEMPTS {
+        true => NoticeEvent::Postponed,
+        false => NoticeEvent::GivenUp,
+    };
     Ok(NoticeRow {
-        status: notice.status.next(NoticeEvent::Postponed)?,
-        attempts: notice.attempts.saturating_sub(1),
+        status: notice.status.next(event)?,
+        attempts,
         owner: None,
         updated_at: now,
         ..notice.clone()
@@ -546,6 +551,12 @@ mod tests {
         let asked = claimed(&waits, &engine, at(9_001)).unwrap();
         let failed = not_sent(&asked, "no route", true, at(9_002)).unwrap();
         assert_eq!((failed.status, failed.attempts), (NoticeStatus::Failed, 4));
+        let stopped = unanswered(&asked, at(9_002)).unwrap();
+        assert_eq!(
+            (stopped.status, stopped.attempts),
+            (NoticeStatus::Failed, 3),
+            "nobody else asks for it"
+        );
         assert_eq!(
             sent(&asked, at(9_002)).unwrap().status,
             NoticeStatus::Succeeded

@@ -23,6 +23,7 @@ use crate::records::run_row::RunRow;
 use crate::records::work_task::WorkTaskRow;
 use crate::saving::waiting;
 use crate::state::StateStore;
+use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
 use crate::step::adapter::Adapter;
 
@@ -44,7 +45,8 @@ impl Engine {
         let at = self.core.parts.now();
         let told = EventType::BLOCK_REPORTED;
         let event = NewEvent::new(told, &row.session_id, Some(run), at, &block);
-        let changes = vec![Change::Append(event)];
+        let still = BranchChange::RefuseUnlessAtWork(run.clone());
+        let changes = vec![Change::Branch(Box::new(still)), Change::Append(event)];
         self.core.parts.writer.commit(changes).await.map(drop)
     }
 

@@ -41,7 +41,9 @@ pub(super) async fn asking(
     let address = target.address.clone()?;
     let limit = branch.call_timeout;
     let name = address.address.to_string();
-    let Some(first) = patience.map_or(Some(limit), |patience| patience.with(&name, limit)) else {
+    let Some(first) = patience.map_or(Some(limit), |patience| {
+        patience.with(&name, limit, Instant::now())
+    }) else {
         return Some(Err(silent(&name)));
     };
     let known = match &branch.credentials {
@@ -52,7 +54,7 @@ pub(super) async fn asking(
                 answer = answer => answer.map_err(|why| (FailureKind::AuthDenied, why)),
                 () = tokio::time::sleep(first) => {
                     if let Some(patience) = patience {
-                        patience.ended(&name);
+                        patience.ended(&name, Instant::now());
                     }
                     Err((FailureKind::AuthDenied, "nobody said so in time".to_owned()))
                 }
@@ -121,7 +123,8 @@ impl Asking {
             return self.remote().refs(op).map(Some).map_err(refused);
         };
         let name = self.address.address.to_string();
-        let Some(first) = patience.with(&name, self.limit) else {
+        let began = Instant::now();
+        let Some(first) = patience.with(&name, self.limit, began) else {
             return Err(silent(&name));
         };
         let git = self.git.clone().limit(first);
@@ -129,10 +132,9 @@ impl Asking {
             git: &git,
             ..self.remote()
         };
-        let began = Instant::now();
         remote.refs(op).map(Some).map_err(|e| {
             if began.elapsed() >= first {
-                patience.ended(&name);
+                patience.ended(&name, Instant::now());
             }
             refused(e)
         })

@@ -287,16 +287,20 @@ fn message(parts: &Parts, task: &str, wanted: &Wanted) -> Result<String, Error> 
     message.template.clone_from(&wanted.template);
     if let Some(run) = &wanted.run_id {
         let steps = parts.reader.read_blocking(|store| store.steps(run))?;
-        message.step = step_in(&steps).map(|row| row.name.clone());
+        message.step = step_in(&steps, wanted.kind).map(|row| row.name.clone());
     }
     message.whole().map_err(Error::from)
 }
 
-/// The step that a run is in, or that has failed: of those that are not done the one that was begun last.
+/// The step that a run is in, or that has failed: of those that were begun and are not done the one that
+/// was begun last. A step whose failure the adapter went on from is no place that work in progress is at.
 /// It is the same for whoever makes the checkpoint again.
-fn step_in(steps: &[StepRow]) -> Option<&StepRow> {
-    let is_done =
-        |row: &&StepRow| matches!(row.status, StepStatus::Completed | StepStatus::Skipped);
-    let open = steps.iter().filter(|row| !is_done(row));
-    open.max_by_key(|row| row.begun_order)
+fn step_in(steps: &[StepRow], kind: CheckpointKind) -> Option<&StepRow> {
+    let is_open = |row: &&StepRow| match row.status {
+        StepStatus::Completed | StepStatus::Skipped => false,
+        StepStatus::Failed => kind == CheckpointKind::Wip,
+        _ => true,
+    };
+    let begun = steps.iter().filter(|row| row.begun_order.is_some());
+    begun.filter(is_open).max_by_key(|row| row.begun_order)
 }

@@ -29,6 +29,8 @@ pub(crate) enum BranchChange {
         input_id: u64,
         at: Timestamp,
     },
+    /// Writes nothing with it unless the run is at work, which is a [`StateError::Conflict`].
+    RefuseUnlessAtWork(RunId),
     /// What a task waits with, in place of what it had.
     PutFollowUp(FollowUpRow),
     /// A task waits with nothing; that it did not is no error.

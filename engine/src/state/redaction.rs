@@ -136,6 +136,7 @@ fn branch(rules: &SecretRules, change: &mut BranchChange) {
         }
         BranchChange::AddQuarantine(row) => text(rules, &mut row.reason),
         BranchChange::ClaimFollowUp { .. }
+        | BranchChange::RefuseUnlessAtWork(_)
         | BranchChange::DropFollowUp(_)
         | BranchChange::AllowFinding(_)
         | BranchChange::ForbidFinding(_)

@@ -280,21 +280,29 @@ impl RunTask {
         })
     }
 
-    /// Finds out which tasks the run works on that goes on where it was.
+    /// Finds out which tasks the run works on that goes on where it was. Its work goes where it came
+    /// from, whatever it has made of the configuration before.
     pub(super) async fn find_tasks(&mut self) -> Result<(), Error> {
         let Some(own) = self.own_repository(None) else {
             return Ok(());
         };
-        match Prepared::of(&self.core, own.opened, &own.branch).await {
-            Ok(prepared) => self.task = Some(prepared.task_id().clone()),
+        let run = Some(&self.run_id);
+        match Prepared::of_run(&self.core, own.opened, &own.branch, run).await {
+            Ok(prepared) => {
+                self.task = Some(prepared.task_id().clone());
+                self.options.work_branch = Some(own.branch.pinned_to(prepared.address()));
+            }
             // There is no repository, and so no branch. The end says so.
             Err(e) if e.kind() == ErrorKind::Unsupported => {}
             Err(e) => return Err(e),
         }
         for at in 0..self.further.len() {
             let Repository { opened, branch, .. } = self.further[at].repository.clone();
-            match Prepared::of(&self.core, opened, &branch).await {
-                Ok(prepared) => self.further[at].task = Some(prepared.task_id().clone()),
+            match Prepared::of_run(&self.core, opened, &branch, run).await {
+                Ok(prepared) => {
+                    self.further[at].task = Some(prepared.task_id().clone());
+                    self.further[at].repository.branch = branch.pinned_to(prepared.address());
+                }
                 Err(e) if e.kind() == ErrorKind::Unsupported => {}
                 Err(e) => return Err(in_repository(&self.further[at].repository, e)),
             }

@@ -9,6 +9,7 @@ use super::allowed_findings::{
 use super::came_for;
 use super::checkpoints::{SELECT_CHECKPOINT, put_checkpoint, read_checkpoint};
 use super::follow_ups::{SELECT_FOLLOW_UP, drop_follow_up, put_follow_up, read_follow_up};
+use super::leases::refuse_unless_at_work;
 use super::notices::{SELECT_NOTICE, add_notice, move_notice, read_notice};
 use super::quarantine::{SELECT_QUARANTINE, add_quarantine, end_quarantine, read_quarantine};
 use super::work_tasks::{SELECT_WORK_TASK, add_task, claim_follow_up, move_task, read_work_task};
@@ -37,6 +38,7 @@ pub(super) fn apply_branch(
             input_id,
             at,
         } => claim_follow_up(transaction, (task_id, run_id), *input_id, *at),
+        BranchChange::RefuseUnlessAtWork(run_id) => refuse_unless_at_work(transaction, run_id),
         BranchChange::PutFollowUp(row) => put_follow_up(transaction, row),
         BranchChange::DropFollowUp(task_id) => drop_follow_up(transaction, task_id),
         BranchChange::PutCheckpoint { from, row } => put_checkpoint(transaction, *from, row),

@@ -142,6 +142,32 @@ pub(super) fn refuse_if_cancelled(
     Ok(())
 }
 
+/// Fails unless a run is at work.
+pub(super) fn refuse_unless_at_work(
+    transaction: &Connection,
+    run_id: &RunId,
+) -> Result<(), StateError> {
+    let status: Option<String> = transaction
+        .query_row(
+            "SELECT status FROM runs WHERE id = ?1",
+            params![run_id.as_str()],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let is_at_work = status
+        .as_deref()
+        .and_then(RunStatus::parse)
+        .is_some_and(RunStatus::is_at_work);
+    match is_at_work {
+        true => Ok(()),
+        false => Err(StateError::Conflict {
+            what: format!("run {run_id}"),
+            expected: "at work".to_owned(),
+            found: status.unwrap_or_else(|| "gone".to_owned()),
+        }),
+    }
+}
+
 /// Fails if something that the run has started has said, since its work began last, that it is blocked.
 pub(super) fn refuse_if_reported(
     transaction: &Connection,
