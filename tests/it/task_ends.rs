@@ -426,3 +426,43 @@ fn slow_git(ws: &TestWorkspace, first: &str) -> String {
     fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
 }
+
+#[test]
+fn what_the_user_has_where_a_run_was_killed_is_not_sent_once_head_is_elsewhere() {
+    let ws = scene();
+    let began = ws.base().join("began");
+    let script = format!("echo x > work; touch {}; exec sleep 60", began.display());
+    let mut running = ws.call(in_shell(&script)).start();
+    running.until("its command works", |_| began.exists());
+    running.kill();
+    drop(running.wait());
+    // Its user puts away what it left, and goes on with something else.
+    ws.git(["add", "-A"]);
+    ws.git(["stash", "-q"]);
+    ws.git(["checkout", "-q", "main"]);
+    ws.write("private", "mine\n");
+    let runs = ws.json(["runs"]);
+    assert_eq!(runs[0]["status"], "failed", "{runs}");
+    assert_eq!(at(&ws), None, "nothing was sent");
+    let shown = ws.show(text(&runs[0], "run_id"));
+    let why = text(&shown["workspace"]["error"], "message");
+    assert!(why.contains("HEAD is at main by now"), "{why}");
+    assert!(why.contains("was not sent; snapshot snap_"), "{why}");
+    assert_eq!(ws.read("private"), b"mine\n");
+
+    // Where HEAD stays, what was left is saved, and whoever comes next is told.
+    fs::remove_file(&began).unwrap();
+    ws.git(["stash", "drop", "-q"]);
+    let mut running = ws.call(in_shell(&script)).start();
+    running.until("its command works", |_| began.exists());
+    running.kill();
+    drop(running.wait());
+    let listed = ws.call(["list"]).run().ok();
+    let told = listed.stderr_text();
+    assert!(
+        told.contains("was killed, and what it left is saved now"),
+        "{told}"
+    );
+    assert!(told.contains("pushed and proven"), "{told}");
+    assert_eq!(there(&ws, ["show", &format!("{BRANCH}:work")]), "x");
+}

@@ -183,6 +183,26 @@ pub(super) async fn begin(
     Some((ends, said))
 }
 
+/// Why what is in the workspace of a run that was killed at work is not saved for its task; `None`: it
+/// is, or the run is of none. Whoever has moved HEAD to another branch may have put away what the run
+/// left, and what is there by now is nobody's to send.
+pub(super) fn is_elsewhere(run: &RunRow, closing: &Closing) -> Option<Failure> {
+    let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
+    kept.work_branch?;
+    let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
+    let (was, is) = (&before.metadata.branch, &after.metadata.branch);
+    let named = |branch: &Option<String>| branch.clone().unwrap_or("no branch".to_owned());
+    (was != is).then(|| {
+        let message = format!(
+            "HEAD is at {} by now, and was at {} when the work began: what is there was not sent; snapshot {} has it",
+            named(is),
+            named(was),
+            after.id
+        );
+        Failure::new(ErrorKind::Unavailable.as_str(), message)
+    })
+}
+
 /// The workspace of a run, as it was asked for.
 async fn open(core: &Core, run: &RunRow) -> Result<Option<Opened>, Error> {
     let Some(recorded) = run.workspace.clone() else {

@@ -135,7 +135,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         Some(_) => Vec::new(),
     };
     let event = found.event(&run);
-    let closing = match what_it_left(core, &run, event).await {
+    let mut closing = match what_it_left(core, &run, event).await {
         // An operation at work there is not disturbed, and the next engine settles the run.
         Err(e) if e.kind() == ErrorKind::Busy => {
             tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
@@ -149,8 +149,17 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         Some(lease) => Some(owner::taken_from_owner(parts, &run.id, lease, parts.now())?),
         None => None,
     };
-    let begun = Box::pin(saving::begin(core, &run, event, closing.as_ref()));
-    if let Some((ends, said)) = begun.await {
+    let elsewhere = closing
+        .as_ref()
+        .and_then(|closing| saving::is_elsewhere(&run, closing));
+    let begun = match (&mut closing, elsewhere) {
+        (Some(closing), Some(why)) => {
+            closing.error = Some(why);
+            None
+        }
+        (closing, _) => Box::pin(saving::begin(core, &run, event, closing.as_ref())).await,
+    };
+    if let Some((ends, said)) = begun {
         let rollback = found.rollback.and_then(|row| row.outcome);
         let end = End {
             from: Some(run.status),

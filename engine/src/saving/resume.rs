@@ -430,9 +430,11 @@ impl Going {
         let more = match (why, beside) {
             (Some(why), _) => format!(": {why}"),
             (None, Some(beside)) => format!(
-                "; it is on {beside}: merge that and {} in git, and save what comes of it with a checkpoint",
+                "; it is on {beside}: commit what is here, fetch and merge that and {} in git, and save what comes of it with \
+                 a checkpoint",
                 self.task.branch
             ),
+            (None, None) if is_in_store => "; a checkpoint from here sends it again".to_owned(),
             (None, None) => String::new(),
         };
         Err(Error::new(kind, format!("{message}{more}")))
