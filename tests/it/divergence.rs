@@ -20,7 +20,7 @@ fn remote(ws: &TestWorkspace) -> PathBuf {
 }
 
 /// Two machines that have the first checkpoint of a task, with `text` in it.
-fn machines() -> [TestWorkspace; 2] {
+pub(super) fn machines() -> [TestWorkspace; 2] {
     let one = TestWorkspace::repository();
     git::text(
         &one.home(),
@@ -38,11 +38,11 @@ fn machines() -> [TestWorkspace; 2] {
     [one, two]
 }
 
-fn save(ws: &TestWorkspace) -> Output {
+pub(super) fn save(ws: &TestWorkspace) -> Output {
     ws.try_json(["task", "checkpoint", "42", "--on-divergence", "merge"])
 }
 
-fn saved(ws: &TestWorkspace, state: &str) -> Value {
+pub(super) fn saved(ws: &TestWorkspace, state: &str) -> Value {
     let document = save(ws).ok().json();
     assert_eq!(document["state"], state, "{document}");
     document

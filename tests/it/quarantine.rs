@@ -1,17 +1,23 @@
-//! `task quarantine`: work that no remote is proven to have is kept, listed, brought back, and let go of
-//! only by the user. git is the oracle.
+//! `task quarantine`: work that no remote is proven to have is kept, listed, brought back, and let go
+//! of only by the user. git is the oracle.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
 use serde_json::{Value, json};
 use stillframe::tasks::QuarantineScope;
-use stillframe::{Engine, EngineOptions};
+use stillframe::{Engine, EngineOptions, ErrorKind, WorkspaceOptions};
+use stillframe_tests::servers::Silence;
 use stillframe_tests::{TestWorkspace, git};
 
+use super::divergence::{machines, save, saved};
+use super::progress::counting_git;
+use super::task_ends::KILLS_THE_HOST;
 use super::tasks::{KILLS, counted};
 
 /// A value that the rule for GitHub's tokens matches.
@@ -20,11 +26,15 @@ const SECRET: &str = "ghp_0123456789abcdefghijABCDEFGHIJ";
 /// A repository with an origin that refuses whatever comes.
 fn refusing() -> TestWorkspace {
     let ws = with_origin();
-    let hook = ws.base().join("remote.git/hooks/pre-receive");
-    fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, "#!/bin/sh\necho no such work here\nexit 1\n").unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    hook(&ws, "pre-receive", "echo no such work here\nexit 1");
     ws
+}
+
+fn hook(ws: &TestWorkspace, name: &str, script: &str) {
+    let hook = ws.base().join("remote.git/hooks").join(name);
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn with_origin() -> TestWorkspace {
@@ -143,6 +153,9 @@ fn what_was_refused_is_listed_with_why_and_comes_back_to_the_files() {
     // It is all there: nothing is to be done.
     let idle = ws.json(["task", "quarantine", "restore", id]);
     assert_eq!(idle["restore"], Value::Null);
+    let said = ws.stillframe(["task", "quarantine", "restore", id]).ok();
+    let said = said.stderr_text();
+    assert!(!said.contains("undo"), "there is nothing to undo: {said}");
     clean(&ws);
     ws.write("own", "beside it\n");
     ws.git(["add", "own"]);
@@ -330,7 +343,227 @@ fn noise() -> String {
     numbers.map(|number| format!("{number:x}\n")).collect()
 }
 
-// A clean-up leaves a pack alone of which more than half is needed, and snapshots have the same bytes.
+/// The checkpoints that the store keeps.
+fn kept_refs(ws: &TestWorkspace) -> String {
+    in_store(
+        ws,
+        &["for-each-ref", "--format=%(refname)", "refs/checkpoints"],
+    )
+}
+
+// A merge that was not sent has the work too.
+#[test]
+fn what_is_let_go_of_goes_with_its_merges() {
+    let [one, two] = machines();
+    two.write("theirs", "of two\n");
+    saved(&two, "pushed");
+    one.write("key", format!("{SECRET}\n{}", noise()));
+    let failed = |kind: &str| {
+        let document = save(&one).exits(1).json();
+        assert_eq!(document["failure"], kind, "{document}");
+        assert_eq!(kept_refs(&one).lines().count(), 3, "the merge is kept");
+        let refused = listed(&one)[0]["id"].as_str().unwrap().to_owned();
+        one.json(["task", "quarantine", "discard", &refused]);
+        assert_eq!(kept_refs(&one), "refs/checkpoints/42/1");
+    };
+    failed("SecretFound");
+    one.remove("key");
+    one.json(["snapshot"]);
+    one.json(["gc", "--keep", "1"]);
+    assert!(!content(&one).contains(SECRET), "its content is gone");
+
+    hook(&one, "pre-receive", "echo no such work here\nexit 1");
+    one.write("ours", "of one\n");
+    failed("RemotePolicyRejected");
+    accept(&one);
+    saved(&one, "recovered");
+    one.json(["verify"]);
+}
+
+/// Whoever dies between the ref of a checkpoint and its row leaves it so.
+fn off_the_record(ws: &TestWorkspace, number: i64) {
+    let state = Connection::open(ws.state().join("stillframe.db")).unwrap();
+    let gone = state.execute("DELETE FROM checkpoints WHERE seq = ?1", (number,));
+    assert_eq!(gone.unwrap(), 1);
+}
+
+#[test]
+fn what_nobody_lived_to_put_on_record_is_not_kept_for_ever() {
+    let ws = with_origin();
+    ws.write("a", "1\n");
+    assert_eq!(ws.json(["task", "checkpoint", "42"])["state"], "pushed");
+    ws.write("key", format!("{SECRET}\n{}", noise()));
+    let refused = not_saved(&ws, "SecretFound");
+    off_the_record(&ws, 2);
+    assert_eq!(listed(&ws), [] as [Value; 0]);
+    ws.remove("key");
+    ws.write("a", "2\n");
+    assert_eq!(ws.json(["task", "checkpoint", "42"])["state"], "pushed");
+    assert_eq!(
+        kept_refs(&ws),
+        "refs/checkpoints/42/1\nrefs/checkpoints/42/2"
+    );
+    assert_eq!(
+        in_store(&ws, &["for-each-ref", "--points-at", &refused]),
+        ""
+    );
+    ws.json(["gc", "--keep", "1"]);
+    assert!(!content(&ws).contains(SECRET), "its content is gone");
+    in_store(&ws, &["fsck", "--strict"]);
+    ws.json(["verify"]);
+
+    // Of lost rows nobody knows what they were.
+    for n in 3..5 {
+        ws.write("a", format!("{n}\n"));
+        ws.json(["task", "checkpoint", "42"]);
+    }
+    for n in 3..5 {
+        off_the_record(&ws, n);
+    }
+    ws.write("a", "5\n");
+    let beside = ws.try_json(["task", "checkpoint", "42"]).exits(1).json();
+    assert_eq!(beside["state"], "pushed_beside");
+    let kept = kept_refs(&ws);
+    for n in 1..=5 {
+        let name = format!("refs/checkpoints/42/{n}");
+        assert!(kept.lines().any(|line| line == name), "{kept}");
+    }
+}
+
+#[test]
+fn what_the_remote_has_all_the_same_is_not_let_go_of() {
+    let ws = with_origin();
+    hook(&ws, "post-receive", KILLS_THE_HOST);
+    let dies = |text: &str| {
+        ws.write("a", text);
+        let died = ws.call(["--json", "task", "checkpoint", "42"]).run();
+        assert_eq!(died.code, 137, "{died}");
+        listed(&ws)[0]["commit"].as_str().unwrap().to_owned()
+    };
+    let made = dies("1\n");
+    let discard = |id: &str| ws.try_json(["task", "quarantine", "discard", id]);
+    let remote = ws.base().join("remote.git");
+    let away = ws.base().join("away.git");
+    fs::rename(&remote, &away).unwrap();
+    let message = discard(&made).exits(1).error("Unavailable");
+    assert!(message.contains("nothing was let go of"), "{message}");
+    assert_eq!(listed(&ws).len(), 1);
+    fs::rename(&away, &remote).unwrap();
+    let message = discard(&made).exits(1).error("Conflict");
+    assert!(message.contains(&made), "{message}");
+    assert!(message.contains(remote.to_str().unwrap()), "{message}");
+    assert_eq!(listed(&ws), [] as [Value; 0]);
+    let shown = ws.json(["task", "show", "42"]);
+    assert_eq!(shown["checkpoints"][0]["status"], "proven", "{shown}");
+
+    // What goes on from it and is not there goes alone.
+    let sent = dies("2\n");
+    fs::remove_file(remote.join("hooks/post-receive")).unwrap();
+    fs::rename(&remote, &away).unwrap();
+    ws.write("a", "3\n");
+    let last = ws.try_json(["task", "checkpoint", "42"]).exits(1).json();
+    assert_eq!(listed(&ws)[0]["earlier"], json!([sent]));
+    fs::rename(&away, &remote).unwrap();
+    let gone = discard(last["commit"].as_str().unwrap()).ok().json();
+    assert_eq!(gone["earlier"], json!([]), "{gone}");
+    assert_eq!(
+        kept_refs(&ws),
+        "refs/checkpoints/42/1\nrefs/checkpoints/42/2"
+    );
+    let next = ws.json(["task", "checkpoint", "42"]);
+    assert_eq!(next["state"], "pushed", "it goes on from what is there");
+    assert_eq!(listed(&ws), [] as [Value; 0]);
+}
+
+// Whoever saves it at another remote has no row of it yet.
+#[tokio::test]
+async fn work_that_is_on_its_way_elsewhere_is_not_let_go_of_meanwhile() {
+    let ws = with_origin();
+    fs::remove_dir_all(ws.base().join("remote.git")).unwrap();
+    ws.write("a", "1\n");
+    let made = ws.try_json(["task", "checkpoint", "42"]).exits(1).json();
+    let silence = Silence::start();
+    let url = format!("git://127.0.0.1:{}/r", silence.port());
+    ws.git(["remote", "set-url", "origin", &url]);
+    let mut saving = ws
+        .call(["--json", "task", "checkpoint", "42"])
+        .env("PATH", counting_git(ws.base()))
+        .start();
+    let calls = ws.base().join("calls");
+    saving.until("it asks the remote", |_| {
+        fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("ls-remote"))
+    });
+    let options = EngineOptions::default()
+        .state_dir(ws.state())
+        .lock_timeout(Duration::from_secs(1));
+    let engine = Engine::start(options).await.unwrap();
+    let workspace = WorkspaceOptions::at(ws.root());
+    let id = made["commit"].as_str().unwrap();
+    let busy = engine.discard_quarantined(&workspace, id).await;
+    assert_eq!(busy.unwrap_err().kind(), ErrorKind::Busy);
+    assert_eq!(listed(&ws).len(), 1);
+    saving.kill();
+    drop(saving.wait());
+    engine.discard_quarantined(&workspace, id).await.unwrap();
+    engine.shutdown().await.unwrap();
+}
+
+// It is on record that the last try did not get there.
+#[test]
+fn a_remote_that_is_silent_does_not_keep_work_from_being_let_go_of() {
+    let ws = with_origin();
+    let remote = ws.base().join("remote.git");
+    let away = ws.base().join("away.git");
+    fs::rename(&remote, &away).unwrap();
+    ws.write("a", "1\n");
+    let made = ws.try_json(["task", "checkpoint", "42"]).exits(1).json();
+    fs::rename(&away, &remote).unwrap();
+    let path = counting_git(ws.base());
+    let program = ws.base().join("bin/git");
+    let script = fs::read_to_string(&program).unwrap();
+    let hangs = script.replace(
+        "\nexec",
+        "\ncase \"$*\" in *ls-remote*) exec sleep 600;; esac\nexec",
+    );
+    fs::write(&program, hangs).unwrap();
+    let id = made["commit"].as_str().unwrap();
+    let began = Instant::now();
+    let discard = ["--json", "task", "quarantine", "discard", id];
+    ws.call(discard).env("PATH", path).run().ok();
+    assert!(began.elapsed() < Duration::from_secs(60));
+    let calls = fs::read_to_string(ws.base().join("calls")).unwrap();
+    assert!(calls.contains("ls-remote"), "it is asked: {calls}");
+    assert_eq!(listed(&ws), [] as [Value; 0]);
+}
+
+#[test]
+fn a_remote_that_is_added_later_says_why_the_work_is_not_there() {
+    let ws = TestWorkspace::repository();
+    ws.write("a", "1\n");
+    let saved = ws.json(["task", "checkpoint", "42"]);
+    assert_eq!(saved["state"], "recorded_only");
+    let away = ws.base().join("remote.git");
+    ws.git(["remote", "add", "origin", away.to_str().unwrap()]);
+    let failed = ws.try_json(["task", "checkpoint", "42"]).exits(1).json();
+    assert_eq!(failed["commit"], saved["commit"]);
+    let all = listed(&ws);
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(
+        (&all[0]["remote"], &all[0]["failure"]),
+        (&json!(away), &failed["failure"])
+    );
+
+    // Of other work in the same store nobody has asked for that.
+    ws.git(["remote", "remove", "origin"]);
+    let id = saved["commit"].as_str().unwrap();
+    ws.json(["task", "quarantine", "discard", id]);
+    ws.write("a", "2\n");
+    ws.json(["task", "checkpoint", "42"]);
+    assert_eq!(listed(&ws), [] as [Value; 0]);
+}
+
+// A clean-up leaves a pack alone of which more than half is needed, and snapshots have the same
+// bytes.
 #[test]
 fn a_leaked_value_is_out_of_the_store_once_it_is_let_go_of_and_purged() {
     let mut ws = with_origin();
@@ -431,19 +664,19 @@ fn an_id_that_names_nothing_here_is_refused_with_where_it_is() {
     assert_eq!(listed(&ws).len(), 1);
 }
 
-/// Killed at any moment it is let go of, or it is not, and what is let go of is freed by who comes next.
+/// Killed at any moment it is let go of, or it is not, and what is let go of is freed by who comes
+/// next.
 #[test]
 fn whoever_is_killed_letting_go_of_work_has_or_has_not() {
-    let rounds = counted(KILLS, 24);
+    let rounds = usize::try_from(counted(KILLS, 24)).unwrap();
     let ws = refusing();
-    let (mut gone, mut there) = (0_u64, 0_u64);
     for round in 0..rounds {
         ws.write("a", format!("{round}\n"));
         let commit = not_saved(&ws, "RemotePolicyRejected");
         let mut running = ws
             .call(["--json", "task", "quarantine", "discard", &commit])
             .start();
-        thread::sleep(Duration::from_millis(5 + (round % 24) * 3));
+        thread::sleep(Duration::from_millis(5 + (round as u64 % 24) * 3));
         running.kill();
         drop(running.wait());
         let listed = listed(&ws);
@@ -453,18 +686,23 @@ fn whoever_is_killed_letting_go_of_work_has_or_has_not() {
             true => {
                 assert!(!named().is_empty(), "round {round}: it is listed, and kept");
                 ws.json(["task", "quarantine", "discard", &commit]);
-                there += 1;
             }
             false => {
                 ws.json(["gc"]);
-                gone += 1;
             }
         }
         assert_eq!(named(), "", "round {round}");
     }
-    assert_eq!(gone + there, rounds);
     let told = ws.events(["--type", "checkpoint_discarded"]);
-    assert_eq!(told.len() as u64, rounds, "each is told of once");
+    let of = told
+        .iter()
+        .map(|event| event["data"]["commit"].as_str().unwrap());
+    let of: BTreeSet<&str> = of.collect();
+    assert_eq!(
+        (of.len(), told.len()),
+        (rounds, rounds),
+        "each is told of once"
+    );
 }
 
 #[tokio::test]

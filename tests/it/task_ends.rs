@@ -1,5 +1,5 @@
-//! How the work of a run is saved at its end, and who makes up for a host that is killed at one point of
-//! that. git is the oracle.
+//! How the work of a run is saved at its end, and who makes up for a host that is killed at one
+//! point of that. git is the oracle.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -270,8 +270,8 @@ fn a_secret_in_what_a_failed_run_left_is_not_sent() {
     assert!(objects.starts_with("0 objects"), "{objects}");
 }
 
-/// What was not sent stays in the store, whatever becomes of snapshots, of the repository's own objects
-/// and of the work tree, and is sent once that can be.
+/// What was not sent stays in the store, whatever becomes of snapshots, of the repository's own
+/// objects and of the work tree, and is sent once that can be.
 #[test]
 fn work_that_was_not_sent_outlives_every_clean_up() {
     let ws = scene();
@@ -296,7 +296,8 @@ fn work_that_was_not_sent_outlives_every_clean_up() {
     assert!(log.contains(text(&kept, "commit")), "{log}");
 }
 
-/// A foreign commit on the branch stays reachable, and the branch at it or beyond, whatever is asked for.
+/// A foreign commit on the branch stays reachable, and the branch at it or beyond, whatever is
+/// asked for.
 #[test]
 fn what_somebody_else_has_put_on_the_branch_stays_with_every_option() {
     let ws = scene();
@@ -362,21 +363,23 @@ fn what_somebody_else_has_put_on_the_branch_stays_with_every_option() {
     there(&ws, ["fsck", "--strict", "--no-dangling"]);
 }
 
-/// A host dies in the moment in which the remote has taken its work, and so do two who come next. Then
-/// it is found there, and not sent again.
+/// A hook that kills the host of whoever pushes: of its own ancestors git that receives, git that
+/// pushes, and the host above.
+pub(super) const KILLS_THE_HOST: &str = "echo x >> pushes\n\
+    pid=$PPID\n\
+    while [ \"$pid\" -gt 1 ]; do\n\
+    read -r comm < /proc/$pid/comm\n\
+    parent=$(sed 's/.*) . //' /proc/$pid/stat | cut -d' ' -f1)\n\
+    [ \"$comm\" != stillframe ] || { kill -9 \"$pid\"; exit; }\n\
+    pid=$parent\n\
+    done";
+
+/// A host dies in the moment in which the remote has taken its work, and so do two who come next.
+/// Then it is found there, and not sent again.
 #[test]
 fn what_was_pushed_before_its_row_was_written_is_found_and_not_pushed_again() {
     let ws = scene();
-    // The hook's own ancestors: git that receives, git that pushes, and the host above.
-    let kill = "echo x >> pushes\n\
-                pid=$PPID\n\
-                while [ \"$pid\" -gt 1 ]; do\n\
-                read -r comm < /proc/$pid/comm\n\
-                parent=$(sed 's/.*) . //' /proc/$pid/stat | cut -d' ' -f1)\n\
-                [ \"$comm\" != stillframe ] || { kill -9 \"$pid\"; exit; }\n\
-                pid=$parent\n\
-                done";
-    hook(&ws, "post-receive", kill);
+    hook(&ws, "post-receive", KILLS_THE_HOST);
     let killed = ws.call(in_shell("echo x > work; exit 3")).run();
     assert_eq!(killed.code, 137, "{killed}");
     let pushes = remote(&ws).join("pushes");

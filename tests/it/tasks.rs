@@ -797,6 +797,13 @@ fn a_run_that_is_killed_while_its_work_is_saved_is_saved_once_by_whoever_comes_n
         }
         let branches = git::text(&ws.home(), &remote, ["for-each-ref", "--format=%(refname)"]);
         assert!(branches.lines().count() <= 1, "round {round}: {branches}");
+        // What is kept is on record.
+        let names = ["for-each-ref", "--format=%(objectname)", "refs/checkpoints"];
+        let kept = git::text(&ws.home(), &ws.stores()[0].join("git"), names);
+        let mut kept: Vec<_> = kept.lines().collect();
+        kept.sort_unstable();
+        commits.sort_unstable();
+        assert_eq!(kept, commits, "round {round}");
     }
     ws.json(["task", "resume", "42", "--remote", path]);
     let last = saved(&ws, &remote);

@@ -42,9 +42,13 @@ async fn restore(tools: &Tools, workspace: WorkspaceOptions, id: String) -> Resu
     let submodules = restored.submodules.iter().map(|path| {
         format!("the work has another commit of the submodule {path}, which stays as it is")
     });
-    Ok(reply
-        .warnings(skipped.chain(submodules).collect())
-        .note("HEAD, its branch and the index are as they were; \"stillframe undo\" takes it back"))
+    let reply = reply.warnings(skipped.chain(submodules).collect());
+    Ok(match restored.restore.is_some() {
+        true => reply.note(
+            "HEAD, its branch and the index are as they were; \"stillframe undo\" takes it back",
+        ),
+        false => reply,
+    })
 }
 
 async fn discard(tools: &Tools, workspace: WorkspaceOptions, id: String) -> Result<Reply, Failure> {

@@ -14,13 +14,14 @@ pub(crate) struct Unsaved {
     pub(crate) earlier: Vec<CheckpointRow>,
 }
 
-/// What is not proven saved of the checkpoints of one name in one repository, the oldest first. Several
-/// tasks may have that name, at several remotes: what one of them has is saved.
+/// What is not proven saved of the checkpoints of one name in one repository, the oldest first.
+/// Several tasks may have that name, at several remotes: what one of them has is saved, and of rows
+/// that say the same the last counts.
 ///
 /// A checkpoint is made on the last one that was sent, or on one since that was not refused: see
 /// [`base_of_next`](crate::records::checkpoint::base_of_next). So one that is proven saves those
-/// before it, back to one that was refused or let go of. A merge has nothing of its own: what it merges
-/// is a checkpoint, and the branch's.
+/// before it, back to one that was refused or let go of. A merge has nothing of its own: what it
+/// merges is a checkpoint, and the branch's.
 pub(crate) fn unsaved<'a>(
     checkpoints: impl IntoIterator<Item = &'a CheckpointRow>,
 ) -> Vec<Unsaved> {
@@ -30,7 +31,7 @@ pub(crate) fn unsaved<'a>(
             continue;
         }
         let known = by_number.entry(row.seq).or_insert(row);
-        if weight(row.status) > weight(known.status) {
+        if weight(row.status) >= weight(known.status) {
             *known = row;
         }
     }
@@ -57,8 +58,8 @@ pub(crate) fn unsaved<'a>(
     found
 }
 
-/// The numbers of the checkpoints that the store need not keep any more: the user has let go of them,
-/// wherever they were to go.
+/// The numbers of the checkpoints that the store need not keep any more: the user has let go of
+/// them, wherever they were to go.
 pub(crate) fn released(checkpoints: &[CheckpointRow]) -> BTreeSet<u64> {
     let is_gone = |row: &&CheckpointRow| row.status == CheckpointStatus::Discarded;
     let gone = checkpoints.iter().filter(is_gone);
@@ -156,6 +157,8 @@ mod tests {
             [] as [Vec<u64>; 0]
         );
         assert_eq!(numbers(&[row("t", 1, Made), row("u", 1, Refused)]), [[1]]);
+        let equal = unsaved(&[row("t", 1, Made), row("u", 1, Made)]);
+        assert_eq!(equal[0].newest, row("u", 1, Made));
         let merge = CheckpointRow {
             kind: CheckpointKind::Merge,
             ..row("t", 2, Made)

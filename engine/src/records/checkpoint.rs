@@ -33,7 +33,8 @@ pub(crate) enum CheckpointStatus {
     Proven,
     /// It may not be sent. No other checkpoint is made on it.
     Refused,
-    /// The user has let go of it, and the store no longer keeps it. No other checkpoint is made on it.
+    /// The user has let go of it, and the store no longer keeps it. No other checkpoint is made on
+    /// it.
     Discarded,
 }
 
@@ -187,12 +188,12 @@ impl fmt::Display for CheckpointEvent {
     }
 }
 
-/// The checkpoint of a repository that the next one is made on: the last one that was sent or proven,
-/// or one since that was made and not sent, which then goes with the next.
+/// The checkpoint of a repository that the next one is made on: the last one that was sent or
+/// proven, or one since that was made and not sent, which then goes with the next.
 ///
 /// What was refused would stay an ancestor for ever, and so would what it was made on and was never
-/// sent: that may be what it was refused for. What the user let go of is gone. A merge has what the workspace has not: one that was made
-/// on it would take that away again.
+/// sent: that may be what it was refused for. What the user let go of is gone. A merge has what the
+/// workspace has not: one that was made on it would take that away again.
 pub(crate) fn base_of_next<'a>(
     checkpoints: impl IntoIterator<Item = &'a CheckpointRow>,
     repository: &str,

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use stillframe_backends::{
-    CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, KeptCheckpoint, Label,
-    LockedWorkspace, MergeRequest, Operation, SnapshotId,
+    CheckpointError, CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, Checkpoints,
+    KeptCheckpoint, Label, LockedWorkspace, MergeRequest, Operation, SnapshotId,
 };
 use stillframe_remote::ObjectId;
 
@@ -64,14 +64,16 @@ pub(crate) fn make(
     let base = base_of_next(&known, &repository);
     let checkpoints = target.checkpoints();
     let name = task.full_name();
-    let kept = checkpoints
-        .kept_checkpoints(op, locked, &name)
-        .map_err(|e| Error::new(e.kind(), e))?;
-    let number = next_number(&known, &kept, &repository);
+    let (number, kept) = next_number(op, locked, checkpoints, &name, &known)?;
     let at = parts.now();
+    let captured = parts
+        .reader
+        .read_blocking(|store| store.snapshot(snapshot))?;
+    // Made again of the same snapshot it is the same commit.
+    let captured_at = captured.map_or(at, |row| row.snapshot.captured_at);
     let message = message(parts, &name, wanted)?;
-    let mut request =
-        CheckpointRequest::new(&name, number, message, at).on_remote(wanted.on_remote.clone());
+    let mut request = CheckpointRequest::new(&name, number, message, captured_at)
+        .on_remote(wanted.on_remote.clone());
     request.sent = base.map(|row| row.commit.clone());
     request.borrow = parts.settings.borrow;
     let outcome = checkpoints
@@ -115,18 +117,41 @@ pub(crate) fn make(
     })
 }
 
-/// The number of the next checkpoint. One that is kept and has no row was made by who died before it was
-/// written.
-fn next_number(known: &[CheckpointRow], kept: &[KeptCheckpoint], repository: &str) -> u64 {
-    let of_rows = known.iter().filter(|row| row.repository == repository);
-    let numbers = of_rows
-        .map(|row| row.seq)
-        .chain(kept.iter().map(|kept| kept.number));
-    numbers.max().unwrap_or(0) + 1
+/// The number of the next checkpoint of a name, and what the store keeps of that name. What whoever
+/// made it did not live to put on record is let go of first: it was never sent, and its snapshot is
+/// kept.
+fn next_number(
+    op: &Operation,
+    locked: &mut LockedWorkspace,
+    checkpoints: &dyn Checkpoints,
+    name: &str,
+    known: &[CheckpointRow],
+) -> Result<(u64, Vec<KeptCheckpoint>), Error> {
+    let failed = |e: CheckpointError| Error::new(e.kind(), e);
+    let kept = checkpoints.kept_checkpoints(op, locked, name);
+    let mut kept = kept.map_err(failed)?;
+    let of_rows = known.iter().filter(|row| row.repository == locked.id());
+    let last = of_rows.map(|row| row.seq).max().unwrap_or(0);
+    if let Some(number) = not_on_record(last, &kept) {
+        checkpoints
+            .forget_checkpoints(op, locked, name, &[number])
+            .map_err(failed)?;
+        kept.retain(|kept| kept.number != number);
+    }
+    let newest = kept.iter().map(|kept| kept.number).max();
+    Ok((newest.unwrap_or(0).max(last) + 1, kept))
 }
 
-/// Merges a checkpoint with what its branch is at, and puts that on record before anybody can have seen
-/// it; `None`: they conflict, or cannot be merged here.
+/// The number of what is kept and was not put on record, where `last` is the last row's. Whoever
+/// dies leaves one. Where there are more, rows are lost, and nobody knows what those were.
+fn not_on_record(last: u64, kept: &[KeptCheckpoint]) -> Option<u64> {
+    let mut numbers = kept.iter().map(|kept| kept.number);
+    let is_only = numbers.clone().filter(|number| *number > last).count() == 1;
+    numbers.find(|number| is_only && *number == last + 1)
+}
+
+/// Merges a checkpoint with what its branch is at, and puts that on record before anybody can have
+/// seen it; `None`: they conflict, or cannot be merged here.
 pub(crate) fn merge(
     op: &Operation,
     telling: &Telling<'_>,
@@ -143,10 +168,7 @@ pub(crate) fn merge(
     let known = of_name(parts, task)?;
     let (repository, name) = (locked.id().to_owned(), task.full_name());
     let checkpoints = target.checkpoints();
-    let kept = checkpoints
-        .kept_checkpoints(op, locked, &name)
-        .map_err(|e| Error::new(e.kind(), e))?;
-    let number = next_number(&known, &kept, &repository);
+    let (number, kept) = next_number(op, locked, checkpoints, &name, &known)?;
     let tip = tip.to_string();
     let mut on_remote = wanted.on_remote.clone();
     // It may have come there since.
@@ -165,7 +187,10 @@ pub(crate) fn merge(
         }
     };
     let is_it = |row: &&CheckpointRow| {
-        row.task_id == task.id && row.repository == repository && row.commit == made.commit
+        row.task_id == task.id
+            && row.repository == repository
+            && row.commit == made.commit
+            && row.status != CheckpointStatus::Discarded
     };
     // One that was made before, and not sent.
     let earlier = known.iter().filter(is_it);
@@ -211,8 +236,8 @@ pub(crate) fn of_name(parts: &Parts, task: &WorkTaskRow) -> Result<Vec<Checkpoin
     })
 }
 
-/// The row of a checkpoint for this task: its own, or a new one for what was made when the branch was
-/// elsewhere.
+/// The row of a checkpoint for this task: its own, or a new one for what was made when the branch
+/// was elsewhere.
 fn base_here(
     parts: &Parts,
     task: &WorkTaskRow,
@@ -303,4 +328,26 @@ fn step_in(steps: &[StepRow], kind: CheckpointKind) -> Option<&StepRow> {
     };
     let begun = steps.iter().filter(|row| row.begun_order.is_some());
     begun.filter(is_open).max_by_key(|row| row.begun_order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_after_the_rows_was_not_put_on_record_and_of_several_nobody_knows() {
+        let found = |last, numbers: &[u64]| {
+            let kept = |number: &u64| KeptCheckpoint::new(*number, "c".into(), "r".into());
+            let kept: Vec<_> = numbers.iter().map(kept).collect();
+            not_on_record(last, &kept)
+        };
+        assert_eq!(found(0, &[]), None);
+        assert_eq!(found(2, &[1, 2]), None);
+        assert_eq!(found(0, &[1]), Some(1));
+        assert_eq!(found(2, &[1, 2, 3]), Some(3));
+        assert_eq!(found(2, &[3]), Some(3), "what is before may be let go of");
+        assert_eq!(found(0, &[1, 2]), None, "the rows are lost");
+        assert_eq!(found(2, &[1, 2, 4]), None);
+        assert_eq!(found(5, &[1, 3]), None);
+    }
 }

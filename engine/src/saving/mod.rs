@@ -4,6 +4,7 @@
 //! It uses `branches`, which decides, and the folders below that. Nothing in the user's repository
 //! or workspace changes here. What speaks with a remote blocks, and has no lock of a workspace.
 
+mod arrived;
 mod asking;
 mod lock;
 mod making;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Label, LockedWorkspace, Operation, RestoreGoal,
-    RestoreOptions, SnapshotId, SwitchRequest, Workspace, printable,
+    Backend, BackendKind, Checkpoints, ErrorKind, Label, LockedWorkspace, Operation, Reaches,
+    RestoreGoal, RestoreOptions, SnapshotId, SwitchRequest, Workspace, printable,
 };
 
 use crate::actors::Parts;
@@ -15,10 +15,13 @@ use crate::events::branch_data::CheckpointDiscarded;
 use crate::events::event::EventType;
 use crate::id::{SessionId, WorkTaskId};
 use crate::options::quarantine_scope::QuarantineScope;
-use crate::records::checkpoint::{CheckpointEvent, CheckpointKind, CheckpointRow};
+use crate::records::checkpoint::{
+    CheckpointEvent, CheckpointKind, CheckpointRow, CheckpointStatus,
+};
 use crate::records::quarantine::{QuarantineRestore, QuarantinedWork};
 use crate::records::restore_document::{RestorePurpose, restored_document};
 use crate::records::work_task::WorkTaskRow;
+use crate::saving::arrived::arrived;
 use crate::saving::lock::TaskLock;
 use crate::saving::resume::failed;
 use crate::saving::target::OF_WORKSPACE;
@@ -42,11 +45,10 @@ struct Entry {
     unsaved: Unsaved,
     /// All checkpoints of this name in the repository, at whatever remotes.
     rows: Vec<CheckpointRow>,
-    has_remote: bool,
 }
 
-/// All that is in quarantine, in the order in which the tasks were first heard of. That of tasks without
-/// a remote is where the host wants it, and is no one's concern unless it is asked for.
+/// All that is in quarantine, in the order in which the tasks were first heard of. That of tasks
+/// without a remote is where the host wants it, and is no one's concern unless it is asked for.
 fn entries(store: &dyn StateStore, scope: QuarantineScope) -> Result<Vec<Entry>, StateError> {
     let unproven = store.unproven_checkpoints()?;
     if unproven.is_empty() {
@@ -61,7 +63,10 @@ fn entries(store: &dyn StateStore, scope: QuarantineScope) -> Result<Vec<Entry>,
         .map(WorkTaskRow::full_name)
         .collect();
     let mut by_name: BTreeMap<(String, String), Vec<CheckpointRow>> = BTreeMap::new();
-    for task in &tasks {
+    // Where the same work has no remote, and was to go to one, the latter says why it is not there.
+    let mut in_order: Vec<&WorkTaskRow> = tasks.iter().collect();
+    in_order.sort_by_key(|task| has_remote(task));
+    for task in in_order {
         let name = task.full_name();
         if names.contains(&name) {
             for row in store.checkpoints(&task.id)? {
@@ -73,24 +78,27 @@ fn entries(store: &dyn StateStore, scope: QuarantineScope) -> Result<Vec<Entry>,
     let mut found = Vec::new();
     for rows in by_name.into_values() {
         let at = |id: &WorkTaskId| tasks.iter().position(|task| task.id == *id);
-        let places = rows.iter().filter_map(|row| at(&row.task_id));
-        let has_remote = places
-            .into_iter()
-            .any(|at| !tasks[at].remote.starts_with(OF_WORKSPACE));
-        if !has_remote && scope == QuarantineScope::Remotes {
-            continue;
-        }
         for unsaved in unsaved(&rows) {
-            let Some(at) = at(&unsaved.newest.task_id) else {
+            let Some(newest) = at(&unsaved.newest.task_id) else {
                 continue;
             };
-            let entry = Entry {
+            let mut entry = Entry {
                 id: String::new(),
-                task: tasks[at].clone(),
+                task: tasks[newest].clone(),
                 unsaved,
                 rows: rows.clone(),
-                has_remote,
             };
+            let places = entry
+                .own()
+                .filter_map(|row| Some((row.seq, at(&row.task_id)?)));
+            let remotes = places.filter(|(_, at)| has_remote(&tasks[*at]));
+            let at = match (remotes.max(), scope) {
+                (Some(_), _) if has_remote(&entry.task) => newest,
+                (Some((_, at)), _) => at,
+                (None, QuarantineScope::All) => newest,
+                (None, QuarantineScope::Remotes) => continue,
+            };
+            entry.task = tasks[at].clone();
             found.push((at, entry));
         }
     }
@@ -104,6 +112,10 @@ fn entries(store: &dyn StateStore, scope: QuarantineScope) -> Result<Vec<Entry>,
         entry.id = shortest(entry.commit(), &commits);
     }
     Ok(found)
+}
+
+fn has_remote(task: &WorkTaskRow) -> bool {
+    !task.remote.starts_with(OF_WORKSPACE)
 }
 
 /// The beginning of a commit that no other commit has.
@@ -123,9 +135,54 @@ impl Entry {
     }
 
     /// The checkpoints that are let go of with it.
+    fn all(&self) -> impl Iterator<Item = &CheckpointRow> {
+        self.unsaved.earlier.iter().chain([&self.unsaved.newest])
+    }
+
     fn numbers(&self) -> BTreeSet<u64> {
-        let all = self.unsaved.earlier.iter().chain([&self.unsaved.newest]);
-        all.map(|row| row.seq).collect()
+        self.all().map(|row| row.seq).collect()
+    }
+
+    /// Their rows, wherever they were to go.
+    fn own(&self) -> impl Iterator<Item = &CheckpointRow> {
+        let numbers = self.numbers();
+        let is_own = move |row: &&CheckpointRow| {
+            row.kind != CheckpointKind::Merge && numbers.contains(&row.seq)
+        };
+        self.rows.iter().filter(is_own)
+    }
+
+    /// What of it a task's remote may have, the newest first.
+    fn perhaps_sent(&self, task: &WorkTaskRow) -> Vec<CheckpointRow> {
+        let of_task = self.own().filter(|row| row.task_id == task.id);
+        let may_be_sent = |row: &&CheckpointRow| {
+            matches!(row.status, CheckpointStatus::Made | CheckpointStatus::Sent)
+        };
+        let mut rows: Vec<_> = of_task.filter(may_be_sent).cloned().collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.seq));
+        rows
+    }
+
+    /// The merges that go on from it and are not proven to be on a branch. They have nothing of their
+    /// own. Blocks.
+    fn merges(
+        &self,
+        op: &Operation,
+        checkpoints: &dyn Checkpoints,
+        workspace: &Workspace,
+    ) -> Vec<CheckpointRow> {
+        let goes_on = |merge: &CheckpointRow| {
+            self.all().any(|row| {
+                let reaches = checkpoints.reaches(op, workspace, &merge.commit, &row.commit);
+                !matches!(reaches, Ok(Reaches::No))
+            })
+        };
+        let merges = self.rows.iter().filter(|row| {
+            row.kind == CheckpointKind::Merge
+                && row.status.next(CheckpointEvent::Discarded).is_ok()
+                && goes_on(row)
+        });
+        merges.cloned().collect()
     }
 
     /// What a host is told. Blocks.
@@ -147,7 +204,7 @@ impl Entry {
             id: self.id.clone(),
             task: self.task.task.clone(),
             namespace: self.task.namespace.clone(),
-            remote: Some(self.task.remote.clone()).filter(|_| self.has_remote),
+            remote: Some(self.task.remote.clone()).filter(|_| has_remote(&self.task)),
             branch: self.task.branch.clone(),
             workspace_id: newest.repository.clone(),
             path: workspace.map(|workspace| printable(workspace.disk_path())),
@@ -185,8 +242,8 @@ fn find(parts: &Parts, workspace: &Workspace, id: &str) -> Result<Entry, Error> 
     let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     if id.len() < ID_DIGITS || !id.bytes().all(is_digit) {
         return Err(Error::invalid_options(format!(
-            "{id:?} is no id of work in quarantine, which are {ID_DIGITS} or more hexadecimal digits of a commit; \
-             nothing was done"
+            "{id:?} is no id of work in quarantine, which are {ID_DIGITS} or more hexadecimal digits \
+             of a commit; nothing was done"
         )));
     }
     let mut found = parts
@@ -217,8 +274,8 @@ fn find(parts: &Parts, workspace: &Workspace, id: &str) -> Result<Entry, Error> 
     }
 }
 
-/// Lets go of work in quarantine, and answers what it was. The row says so first, so that whoever is
-/// killed leaves it to the next clean-up to free the commits.
+/// Lets go of work in quarantine that no remote turns out to have, and answers what it was. The row
+/// says so first, so that whoever is killed leaves it to the next clean-up to free the commits.
 pub(crate) async fn discard(
     core: &Core,
     opened: Opened,
@@ -233,28 +290,35 @@ pub(crate) async fn discard(
         .await??;
     let session_id = SessionId::of_workspace(opened.workspace.id());
     core.ensure_session(&session_id, None).await?;
-    // Whoever is saving it meanwhile would find that it is gone. One order for all who take several.
-    let tasks: BTreeSet<WorkTaskId> = found.rows.iter().map(|row| row.task_id.clone()).collect();
+    let mut tasks = parts.reader.read(|store| store.work_tasks()).await?;
+    tasks.retain(|task| task.full_name() == found.task.full_name());
+    // Whoever is saving it meanwhile would find that it is gone: also who has no row of it yet. One
+    // order for all who take several.
+    tasks.sort_by(|one, other| one.id.cmp(&other.id));
     let mut locks = Vec::new();
     for task in &tasks {
-        let lock = TaskLock::acquire(&parts.state_dir, task, lock_timeout, &parts.blocking);
+        let lock = TaskLock::acquire(&parts.state_dir, &task.id, lock_timeout, &parts.blocking);
         locks.push(lock.await?);
     }
+    let found = Box::pin(not_arrived(core, &opened, &tasks, found)).await?;
     let (shared, workspace) = (parts.clone(), opened.workspace.clone());
     let discarding = move |locked: &mut LockedWorkspace| {
         let _locks = locks;
         let op = &Operation::unbounded();
         let entry = find(&shared, locked, found.commit())?;
-        if entry.numbers() != found.numbers() {
+        let is_locked = |row: &CheckpointRow| tasks.iter().any(|task| task.id == row.task_id);
+        if entry.numbers() != found.numbers() || !entry.own().all(is_locked) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("more work goes on from {id} by now; nothing was done"),
             ));
         }
         let told = entry.told(&shared);
-        shared
-            .writer
-            .commit_blocking(discarded(&shared, &session_id, &entry))?;
+        let backend = git(&shared)?;
+        let merges = backend.checkpoints();
+        let merges = merges.map(|checkpoints| entry.merges(op, checkpoints, locked));
+        let changes = discarded(&shared, &session_id, &entry, &merges.unwrap_or_default());
+        shared.writer.commit_blocking(changes)?;
         release(op, &shared, locked)?;
         Ok(told)
     };
@@ -268,23 +332,76 @@ pub(crate) async fn discard(
     .await
 }
 
-/// That the user has let go of it.
-fn discarded(parts: &Parts, session_id: &SessionId, entry: &Entry) -> Vec<Change> {
-    let (now, numbers) = (parts.now(), entry.numbers());
+/// The work, without what a remote turns out to have: whoever sent that has died before it was on
+/// record, or the remote did not show it in time. What is let go of and on the branch all the same
+/// would keep every later checkpoint from it.
+async fn not_arrived(
+    core: &Core,
+    opened: &Opened,
+    tasks: &[WorkTaskRow],
+    entry: Entry,
+) -> Result<Entry, Error> {
+    let cancel = Cancellation::of(core, &opened.options);
+    let mut is_less = false;
+    for task in tasks.iter().filter(|task| has_remote(task)) {
+        let rows = entry.perhaps_sent(task);
+        let Some(newest) = rows.first() else {
+            continue;
+        };
+        match arrived(core, opened, task, &rows, &cancel).await? {
+            Ok(None) => {}
+            Ok(Some(row)) if row.seq == entry.unsaved.newest.seq => {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!(
+                        "{} has {} already, which is on record by now; nothing was let go of",
+                        task.remote, row.commit
+                    ),
+                ));
+            }
+            Ok(Some(_)) => is_less = true,
+            // It is on record that the last try did not get there.
+            Err(why) if newest.status == CheckpointStatus::Made && newest.failure.is_some() => {
+                tracing::warn!(why = %why.why, "what is let go of may be on the remote");
+            }
+            Err(why) => {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "{} may have {}, and cannot be asked ({}); nothing was let go of: once \"task checkpoint\" has \
+                         tried to send it in vain, it can be",
+                        task.remote, newest.commit, why.why
+                    ),
+                ));
+            }
+        }
+    }
+    if !is_less {
+        return Ok(entry);
+    }
+    let (parts, workspace) = (core.parts.clone(), opened.workspace.clone());
+    let find = move || find(&parts, &workspace, entry.commit());
+    core.parts.blocking.run(find).await?
+}
+
+/// That the user has let go of it, and of `merges`.
+fn discarded(
+    parts: &Parts,
+    session_id: &SessionId,
+    entry: &Entry,
+    merges: &[CheckpointRow],
+) -> Vec<Change> {
+    let now = parts.now();
     let newest = &entry.unsaved.newest;
     let said = CheckpointDiscarded {
         task_id: &newest.task_id,
         repository: &newest.repository,
         commit: &newest.commit,
-        checkpoints: numbers.len(),
+        checkpoints: entry.numbers().len(),
     };
     let (told, run_id) = (EventType::CHECKPOINT_DISCARDED, newest.made_by.as_ref());
     let told = NewEvent::new(told, session_id, run_id, now, said);
-    let of_it = entry
-        .rows
-        .iter()
-        .filter(|row| numbers.contains(&row.seq) && row.kind != CheckpointKind::Merge);
-    let moved = of_it.filter_map(|row| {
+    let moved = entry.own().chain(merges).filter_map(|row| {
         let status = row.status.next(CheckpointEvent::Discarded).ok()?;
         Some(Change::Branch(Box::new(BranchChange::PutCheckpoint {
             from: Some(row.status),
@@ -339,8 +456,8 @@ pub(crate) fn release(
     Ok(())
 }
 
-/// Brings work in quarantine back to the files of its workspace. HEAD, its branch and the index stay
-/// as they are: a commit that may not be sent is no ancestor of what comes next.
+/// Brings work in quarantine back to the files of its workspace. HEAD, its branch and the index
+/// stay as they are: a commit that may not be sent is no ancestor of what comes next.
 pub(crate) async fn restore(
     core: &Core,
     opened: Opened,
@@ -423,8 +540,8 @@ impl Bringing {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!(
-                    "{kept} was changed here since it was last saved; commit, remove or move away what is named; \
-                     nothing was moved"
+                    "{kept} was changed here since it was last saved; commit, remove or move away \
+                     what is named; nothing was moved"
                 ),
             ));
         }
@@ -455,8 +572,8 @@ impl Bringing {
 }
 
 impl Entry {
-    /// The newest checkpoint of the workspace beside it that the store keeps: what is here as that has it
-    /// is not lost where something else comes.
+    /// The newest checkpoint of the workspace beside it that the store keeps: what is here as that
+    /// has it is not lost where something else comes.
     fn saved_beside(&self) -> Option<String> {
         let own = self.numbers();
         let gone = released(&self.rows);

@@ -135,7 +135,8 @@ async fn prepared(
         branch
     };
     let branch = kept.map_or_else(of_task, WorkBranchOptions::of_kept);
-    // What was typed where it was made, if nothing there leads to it; the user in an address is not kept.
+    // What was typed where it was made, if nothing there leads to it; the user in an address is not
+    // kept.
     let typed = branch.clone().remote(task.remote.clone());
     for branch in [branch, typed] {
         let (parts, opened_again, asked) = (core.parts.clone(), opened.clone(), branch.clone());
@@ -150,7 +151,11 @@ async fn prepared(
 }
 
 /// What the log is told in: the session of its run, or that of its workspace.
-async fn wanted(core: &Core, row: &CheckpointRow, run: Option<RunRow>) -> Result<Wanted, Error> {
+pub(super) async fn wanted(
+    core: &Core,
+    row: &CheckpointRow,
+    run: Option<RunRow>,
+) -> Result<Wanted, Error> {
     let session_id = match &run {
         Some(run) => run.session_id.clone(),
         None => {

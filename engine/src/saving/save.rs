@@ -256,7 +256,8 @@ impl Prepared {
         parts.blocking.run_beside(recording).await?
     }
 
-    /// Sends a checkpoint again that was not sent for a reason that may pass, unless somebody has meanwhile.
+    /// Sends a checkpoint again that was not sent for a reason that may pass, unless somebody has
+    /// meanwhile.
     pub(crate) async fn send_again(
         self,
         core: &Core,
@@ -356,7 +357,7 @@ impl Prepared {
 }
 
 /// Who asks the remote, and what it has; `None`: there is no remote.
-async fn asked(
+pub(super) async fn asked(
     core: &Core,
     target: &Target,
     branch: &WorkBranchOptions,
@@ -377,7 +378,7 @@ async fn asked(
 }
 
 /// What [`asked`] answers.
-type Asked = (
+pub(super) type Asked = (
     Option<Result<Asking, NotSent>>,
     Result<Option<Advertised>, NotSent>,
 );
@@ -515,9 +516,9 @@ fn moved_all_the_time(task: &WorkTaskRow, what: &str) -> Error {
     )
 }
 
-/// Puts on record what became of a checkpoint, and counts it for its task. `is_new`: it was made for
-/// this. `notice`: what people outside are told. Blocks.
-fn record(
+/// Puts on record what became of a checkpoint, and counts it for its task. `is_new`: it was made
+/// for this. `notice`: what people outside are told. Blocks.
+pub(super) fn record(
     telling: &Telling<'_>,
     (row, is_new): (&CheckpointRow, bool),
     fate: &Fate,
@@ -601,8 +602,8 @@ fn notice(telling: &Telling<'_>, made: &Made, row: &CheckpointRow, fate: &Fate) 
     }
 }
 
-/// The merges that the branch is seen to have, with where they stand on record: that of this checkpoint,
-/// and one that was sent by who died before that was put on record. Blocks.
+/// The merges that the branch is seen to have, with where they stand on record: that of this
+/// checkpoint, and one that was sent by who died before that was put on record. Blocks.
 fn proven_merges(
     telling: &Telling<'_>,
     moved: &CheckpointRow,

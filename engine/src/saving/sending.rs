@@ -197,7 +197,11 @@ impl Sender<'_> {
 
     /// Whether `tip`, which the branch is at, reaches `commit`, and the other way round. What is not
     /// here is fetched.
-    fn relation(&self, tip: ObjectId, commit: ObjectId) -> Result<(Reaches, Reaches), NotSent> {
+    pub(super) fn relation(
+        &self,
+        tip: ObjectId,
+        commit: ObjectId,
+    ) -> Result<(Reaches, Reaches), NotSent> {
         let relation = || {
             let tip_reaches = self.reaches(tip, commit)?;
             Ok((tip_reaches, self.reaches(commit, tip)?))
@@ -293,7 +297,7 @@ impl Sender<'_> {
         })
     }
 
-    fn untold(&self, commit: ObjectId, branch: &BranchName) -> NotSent {
+    pub(super) fn untold(&self, commit: ObjectId, branch: &BranchName) -> NotSent {
         let why = format!(
             "how {commit} and {branch} of {} lie to each other cannot be told",
             self.remote.address

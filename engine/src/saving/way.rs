@@ -177,7 +177,7 @@ impl Way {
     }
 }
 
-fn commit(row: &CheckpointRow) -> Result<ObjectId, NotSent> {
+pub(super) fn commit(row: &CheckpointRow) -> Result<ObjectId, NotSent> {
     let parsed = row.commit.parse::<ObjectId>();
     parsed.map_err(|why| NotSent::new(FailureKind::LocalGit, why))
 }
