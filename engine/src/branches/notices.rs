@@ -19,7 +19,8 @@ const MARKER_ENDS: &str = " -->";
 /// The digits of a token.
 const TOKEN_CHARS: usize = 64;
 
-/// The token of a notice: the same for the same kind, task and subject, which is a commit or a run.
+/// The token of a notice: the same for the same kind, task and subject, which is a commit, or a run
+/// with its repository where that is not its own.
 fn token(kind: NoticeKind, task: &str, subject: &str) -> String {
     let about = format!("{}:{task}:{subject}", kind.as_str());
     format!("{:x}", Sha256::digest(about.as_bytes()))
@@ -96,6 +97,8 @@ pub(crate) struct NotSaved<'a> {
     pub(crate) kept: &'a str,
     /// The commit, if there is one.
     pub(crate) commit: Option<&'a str>,
+    /// The repository, if it is not the run's own: tasks of several may have one name.
+    pub(crate) further: Option<&'a str>,
 }
 
 /// Tells that the work of a run could not be saved on the branch of its task.
@@ -114,8 +117,11 @@ pub(crate) fn failed(
         format!("- Kept: {}", quoted(not_saved.kept)),
     ];
     let kind = NoticeKind::CheckpointFailed;
-    let subject = (run.1.as_str(), not_saved.commit);
-    row(kind, task, run, subject, lines, at)
+    let subject = match not_saved.further {
+        Some(repository) => format!("{}:{repository}", run.1),
+        None => run.1.to_string(),
+    };
+    row(kind, task, run, (&subject, not_saved.commit), lines, at)
 }
 
 fn row(
@@ -264,6 +270,8 @@ pub(crate) fn not_sent(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use serde_json::json;
 
     use super::*;
@@ -343,18 +351,23 @@ mod tests {
         assert_eq!(token(&own, "c1", "another reason", 9), first);
         assert_ne!(token(&own, "c2", "why", 5), first);
         assert_ne!(token(&other, "c1", "why", 5), first);
-        let run = |id: &str| {
+        let token_of_run = |id: &str| super::token(NoticeKind::CheckpointFailed, "42", id);
+        let run = |id: &str, further| {
             let not_saved = NotSaved {
                 reason: "timeout",
                 error: "e",
                 kept: "k",
                 commit: Some("c1"),
+                further,
             };
             failed(&own, id, not_saved, at(5)).token
         };
-        assert_eq!(run("r1"), run("r1"));
-        assert_ne!(run("r1"), run("r2"));
-        assert_ne!(run("c1"), first, "of another kind");
+        assert_eq!(run("r1", None), token_of_run("r1"));
+        assert_ne!(run("r1", None), run("r2", None));
+        assert_ne!(run("c1", None), first, "of another kind");
+        let of_all = [None, Some("ws_a"), Some("ws_b")].map(|further| run("r1", further));
+        assert_eq!(of_all.iter().collect::<HashSet<_>>().len(), 3);
+        assert_eq!(of_all[1], run("r1", Some("ws_a")));
     }
 
     #[test]
@@ -391,6 +404,7 @@ mod tests {
             error: "AuthDenied: the remote refused\nthe credentials",
             kept: "refs/checkpoints/42/3 of the store",
             commit: None,
+            further: None,
         };
         let notice = failed(&task(None, GITHUB), "r", not_saved, at(5));
         let expected = format!(

@@ -20,7 +20,7 @@ use crate::records::work_task::WorkTaskRow;
 use crate::run::saving;
 use crate::saving::target::Target;
 use crate::saving::work::Wanted;
-use crate::saving::{recorded, save};
+use crate::saving::{recorded, save, waiting};
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
@@ -30,9 +30,10 @@ impl Engine {
     pub async fn tasks(&self) -> Result<Vec<WorkTaskRecord>, Error> {
         self.read(|store| {
             let rows = store.work_tasks()?.into_iter();
+            let waiting = waiting::waiting_runs(store)?;
             let told = rows.map(|row| {
                 let checkpoints = store.checkpoints(&row.id)?;
-                recorded::task(store, row, &checkpoints)
+                recorded::task(store, row, &checkpoints, &waiting)
             });
             told.collect()
         })
@@ -58,7 +59,8 @@ impl Engine {
                 let row = find(store, &name)?;
                 let checkpoints = store.checkpoints(&row.id)?;
                 let told = checkpoints.iter().map(recorded::checkpoint).collect();
-                Ok((recorded::task(store, row, &checkpoints)?, told))
+                let waiting = waiting::waiting_runs(store)?;
+                Ok((recorded::task(store, row, &checkpoints, &waiting)?, told))
             })
             .await
     }

@@ -695,6 +695,7 @@ impl RunTask {
             Some(before) => self.close(before, result.status).await,
             None => Closing::default(),
         };
+        self.close_further(result.status).await;
         if !result.status.is_at_rest() {
             let violations = self.judge_changes(&closing, &steps).await;
             self.heeds_reports &= violations.is_empty();

@@ -4,7 +4,7 @@
 use serde::Deserialize as _;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, SnapshotId, printable};
+use stillframe_backends::{ErrorKind, Label, SnapshotId, printable};
 
 use crate::actors::core::Core;
 use crate::error::Error;
@@ -28,9 +28,10 @@ use crate::run::give_up::{end_own_session, give_up};
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
 use crate::run::recorded as on_the_record;
-use crate::saving::repository::{Part, Repository, Unsaved, before_in};
+use crate::saving::repository::{Part, Repository, Unsaved, after_in, before_in};
 use crate::saving::waiting::{self, Waits};
 use crate::saving::work::Content;
+use crate::state::StateStore;
 use crate::workspace::opened::Opened;
 use crate::workspace::turn;
 
@@ -73,7 +74,7 @@ pub(super) async fn settle(
         waits,
     } = match run.status {
         RunStatus::Blocked => Again::default(),
-        _ => Box::pin(save_again(core, &run, &came_for, (place, after.clone()))).await?,
+        _ => Box::pin(save_again(core, &run, &came_for, (place, after.clone()))).await,
     };
     let event = event(&run, &came_for, &found, waits.is_some());
     let is_unwanted = found.is_unwanted();
@@ -159,28 +160,35 @@ async fn checkpointing(
 }
 
 /// That what a run of a task left is saved before it ends, which its engine died before it could do:
-/// how it ends, and what the event says that tells of the begin. `None`: it is of no task, it rests, or
-/// nothing of it was captured.
+/// how it ends, and what the event says that tells of the begin. What it left in its further
+/// repositories is captured by then. `None`: it is of no task, it rests, or nothing of it was captured.
+///
+/// # Errors
+///
+/// `Busy`: somebody is at work in one of those.
 pub(super) async fn begin(
     core: &Core,
     run: &RunRow,
     event: RunEvent,
     closing: Option<&Closing>,
-) -> Option<(EndsAs, Value)> {
+) -> Result<Option<(EndsAs, Value)>, Error> {
     let ends = match event {
         RunEvent::Stranded => EndsAs::Failed,
         RunEvent::Cancelled => EndsAs::Cancelled,
-        _ => return None,
+        _ => return Ok(None),
     };
-    run.status.next(RunEvent::Persisting(ends)).ok()?;
-    let closing = closing?;
+    let may_begin = run.status.next(RunEvent::Persisting(ends)).is_ok();
+    let Some(closing) = closing.filter(|_| may_begin) else {
+        return Ok(None);
+    };
+    capture_further(core, run).await?;
     let place = open(core, run).await.ok().flatten();
     let after = closing.after.as_ref().map(|after| after.id.clone());
     let files = closing.diff.as_ref().map(|diff| diff.files_changed);
     // Without a repository there is no branch, and the run ends as any other.
     let unsaved = Box::pin(unsaved(core, run, (place, after))).await;
-    let said = unsaved.started(CheckpointKind::of_end(ends), files, true)?;
-    Some((ends, said))
+    let said = unsaved.started(CheckpointKind::of_end(ends), files, true);
+    Ok(said.map(|said| (ends, said)))
 }
 
 /// Why what is in the workspace of a run that was killed at work is not saved for its task; `None`: it
@@ -279,7 +287,7 @@ async fn began_in(core: &Core, run: &RunRow, opened: &Opened) -> Option<String> 
     found.ok()?.into_iter().next()?.snapshot.metadata.head_ref
 }
 
-/// What a run left in its repositories: in its own, at `place`, what the snapshot after it has.
+/// What a run left in its repositories, as the snapshots after it have it; its own is at `place`.
 async fn unsaved(
     core: &Core,
     run: &RunRow,
@@ -300,20 +308,68 @@ async fn unsaved(
         unsaved.own = Some(Part::of(core, own, Content::Of(after), Some(&run.id)).await);
     }
     for (given, repository) in further(core, run).await {
-        unsaved.further.push(match repository {
-            Ok(repository) => {
-                Part::of(
-                    core,
-                    repository,
-                    Content::Now { unless: None },
-                    Some(&run.id),
-                )
-                .await
+        let captured = match repository {
+            Ok(repository) => captured_in(core, run, repository).await,
+            Err(e) => Err(e),
+        };
+        unsaved.further.push(match captured {
+            Ok((repository, after)) => {
+                Part::of(core, repository, Content::Of(after), Some(&run.id)).await
             }
             Err(e) => Part::lost(printable(&given.workspace.path), given.work_branch, e),
         });
     }
     unsaved
+}
+
+/// A further repository of a run, with the snapshot after the work there. What is there by now may
+/// be somebody else's.
+async fn captured_in(
+    core: &Core,
+    run: &RunRow,
+    repository: Repository,
+) -> Result<(Repository, SnapshotId), Error> {
+    let after = run.workspace.as_ref().map(|own| own.after.clone());
+    let after = after.map(|after| after_in(&after, &repository.opened));
+    let read = move |store: &dyn StateStore| match &after {
+        Some(after) => store.snapshot(after),
+        None => Ok(None),
+    };
+    match core.parts.reader.read(read).await? {
+        Some(row) => Ok((repository, row.snapshot.id)),
+        None => Err(Error::not_found(
+            "what the run left there was not captured before its engine was gone, and is not known to be saved; what is there by now was not touched",
+        )),
+    }
+}
+
+/// Captures what a run that was at work left in its further repositories. `Busy`: somebody is at work
+/// in one.
+async fn capture_further(core: &Core, run: &RunRow) -> Result<(), Error> {
+    let Some(own) = &run.workspace else {
+        return Ok(());
+    };
+    let ids = (&run.session_id, &run.id);
+    let lock_timeout = core.parts.settings.lock_timeout;
+    for (_, repository) in further(core, run).await {
+        // Why it cannot be opened is told where its work is saved.
+        let Ok(repository) = repository else {
+            continue;
+        };
+        let wanted = (
+            Label::AFTER_FAILURE,
+            after_in(&own.after, &repository.opened),
+        );
+        let captured = repository.capture_after(core, ids, wanted, None, lock_timeout);
+        match Box::pin(captured).await {
+            Err(e) if e.kind() == ErrorKind::Busy => return Err(e),
+            Err(e) => {
+                tracing::warn!(run = %run.id, repository = repository.name(), error = %e.chain(), "what the run left is not captured");
+            }
+            Ok(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// What became of work that was saved again.
@@ -337,21 +393,26 @@ async fn save_again(
     run: &RunRow,
     came_for: &CameFor,
     left: (Option<Opened>, Option<SnapshotId>),
-) -> Result<Again, Error> {
+) -> Again {
     let ids = (&run.session_id, &run.id);
     let unsaved = unsaved(core, run, left).await;
     let done = Box::pin(unsaved.save(core, ids, came_for)).await;
     let waits = match (came_for, done.works()) {
-        (CameFor::Block(block), Some(works)) => waiting::waits(core, ids, block, &works).await?,
-        _ => None,
+        (CameFor::Block(block), Some(works)) => waiting::waits(core, ids, block, &works).await,
+        _ => Ok(None),
+    };
+    // Nobody could go on with it, and it ends all the same.
+    let (waits, why) = match waits {
+        Ok(waits) => (waits, None),
+        Err(e) => (None, Some(e.chain())),
     };
     let path = run.workspace.as_ref().map(|of| printable(&of.path));
-    Ok(Again {
+    Again {
         repositories: done.told(&path.unwrap_or_default()),
-        unsaved: done.why(),
+        unsaved: done.why().or(why),
         saved: done.own.and_then(|own| own.saved),
         waits,
-    })
+    }
 }
 
 /// The commit that the work of a run began at, as far as that is on record.
@@ -482,7 +543,6 @@ mod tests {
     use crate::records::output::AdapterOutput;
     use crate::records::run_row::RunEnding;
     use crate::session::manager::SessionManager;
-    use crate::state::StateStore;
     use crate::state::change::Change;
     use crate::state::sqlite::SqliteStore;
     use crate::step::adapter::Adapter;

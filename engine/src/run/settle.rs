@@ -155,9 +155,16 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     let begun = match (&mut closing, elsewhere) {
         (Some(closing), Some(why)) => {
             closing.error = Some(why);
-            None
+            Ok(None)
         }
         (closing, _) => Box::pin(saving::begin(core, &run, event, closing.as_ref())).await,
+    };
+    let begun = match begun {
+        Err(e) if e.kind() == ErrorKind::Busy => {
+            tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
+            return Ok(Settled::Left);
+        }
+        begun => begun?,
     };
     if let Some((ends, said)) = begun {
         let rollback = found.rollback.and_then(|row| row.outcome);

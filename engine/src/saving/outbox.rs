@@ -264,6 +264,7 @@ mod tests {
             error: "AuthDenied: no",
             kept: "the store",
             commit: None,
+            further: None,
         };
         let notice = notices::failed(&task, run, why, at);
         let changes = [BranchChange::AddTask(task), BranchChange::AddNotice(notice)];

@@ -7,12 +7,12 @@ use crate::error::Error;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::checkpoint::CheckpointRow;
 use crate::records::notice::{NoticeRecord, NoticeRow};
+use crate::records::run_row::RunRow;
 use crate::records::saved_work::{
     CheckpointRecord, FoundSecret, SavedState, SavedWork, WorkTaskRecord,
 };
 use crate::records::work_task::{WorkTaskRow, WorkTaskStatus};
 use crate::saving::target::{OF_WORKSPACE, Target};
-use crate::saving::waiting;
 use crate::saving::work::{Fate, Made};
 use crate::state::StateStore;
 use crate::state::error::StateError;
@@ -112,18 +112,22 @@ pub(crate) fn not_made(
     }
 }
 
-/// What a host is told of a task with this row. `checkpoints`: all of it.
+/// What a host is told of a task with this row. `checkpoints`: all of it. `waiting`: the runs that
+/// wait, with their tasks.
 pub(crate) fn task(
     store: &dyn StateStore,
     row: WorkTaskRow,
     checkpoints: &[CheckpointRow],
+    waiting: &[(RunRow, Vec<WorkTaskRow>)],
 ) -> Result<WorkTaskRecord, StateError> {
     let waits = row.status == WorkTaskStatus::AwaitingFollowup;
     let (run, follow_up) = match waits {
-        true => (
-            waiting::waiting_run(store, &row.id)?.map(|(run, _)| run.id),
-            store.follow_up(&row.id)?.map(Into::into),
-        ),
+        true => {
+            let of_it = |tasks: &[WorkTaskRow]| tasks.iter().any(|task| task.id == row.id);
+            let run = waiting.iter().find(|(_, tasks)| of_it(tasks));
+            let follow_up = store.follow_up(&row.id)?.map(Into::into);
+            (run.map(|(run, _)| run.id.clone()), follow_up)
+        }
         false => (row.active_run, None),
     };
     let remote = Some(row.remote).filter(|remote| !remote.starts_with(OF_WORKSPACE));

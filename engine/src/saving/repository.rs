@@ -1,8 +1,11 @@
 //! The repositories that a run works in: its own, and further ones. What it left is saved in each,
 //! in their order, and one that fails stops no other.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use stillframe_backends::{ErrorKind, Interrupt, Label, printable};
+use sha2::{Digest as _, Sha256};
+use stillframe_backends::{ErrorKind, Interrupt, Label, Operation, SnapshotId, printable};
 use stillframe_remote::failure_kind::FailureKind;
 use tokio_util::sync::CancellationToken;
 
@@ -19,8 +22,10 @@ use crate::saving::recorded;
 use crate::saving::save::Prepared;
 use crate::saving::work::{Content, Wanted};
 use crate::state::SnapshotFilter;
+use crate::state::change::Change;
 use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
+use crate::workspace::{backends, capture, turn};
 
 /// A repository that a run works in, and where its work goes.
 #[derive(Clone)]
@@ -35,6 +40,57 @@ impl Repository {
     /// Its directory, printable.
     pub(crate) fn name(&self) -> String {
         printable(self.opened.workspace.disk_path())
+    }
+
+    /// Captures what a run left here, where it is a further one of the run, unless that was done.
+    ///
+    /// # Errors
+    ///
+    /// `Busy`: somebody else is at work here. `NotFound`: nothing was captured before the work.
+    pub(crate) async fn capture_after(
+        &self,
+        core: &Core,
+        (session_id, run_id): (&SessionId, &RunId),
+        (label, id): (Label, SnapshotId),
+        fence: Option<Change>,
+        lock_timeout: Duration,
+    ) -> Result<SnapshotId, Error> {
+        let (parts, opened) = (core.parts.clone(), self.opened.clone());
+        let (session_id, run_id) = (session_id.clone(), run_id.clone());
+        let what = "the capture of a run";
+        turn::work(
+            core,
+            &self.opened.workspace,
+            what,
+            lock_timeout,
+            move |locked| {
+                let op = &Operation::unbounded();
+                let asked = before_in(&run_id, &opened);
+                let (before, known) = parts.reader.read_blocking(|store| {
+                    Ok((store.find_snapshots(&asked)?, store.snapshot(&id)?))
+                })?;
+                if known.is_some() {
+                    return Ok(id);
+                }
+                let before = before.into_iter().next();
+                let before =
+                    before.ok_or_else(|| Error::not_found("what was there before is gone"))?;
+                let backend = backends::backend_of(&parts, before.snapshot.backend)?;
+                let mut options =
+                    opened.snapshot_options(&parts, label, &session_id, Some(&run_id));
+                options.id = id;
+                options.since = Some(before.snapshot.id);
+                options.keep_refs = true;
+                let whose = capture::Whose {
+                    session_id: &session_id,
+                    run_id: Some(&run_id),
+                    fence,
+                };
+                let captured = capture::capture(op, &parts, locked, &*backend, &options, whose)?;
+                Ok(captured.id)
+            },
+        )
+        .await
     }
 }
 
@@ -113,9 +169,15 @@ impl Part {
     }
 
     /// Saves it. Somebody who cancels the run does not stop that: what was done is not lost.
-    async fn save(self, core: &Core, ids: (&SessionId, &RunId), came_for: &CameFor) -> Done {
+    async fn save(
+        self,
+        core: &Core,
+        ids: (&SessionId, &RunId),
+        came_for: &CameFor,
+        is_further: bool,
+    ) -> Done {
         let (branch, began_at) = (&self.branch, self.began_at);
-        let wanted = match came_for {
+        let mut wanted = match came_for {
             CameFor::End(ends) => Wanted::of_run(ids, *ends, branch, began_at),
             CameFor::Block(block) => Wanted::of_block(ids, block, branch, began_at),
         };
@@ -127,6 +189,8 @@ impl Part {
         let (task_id, saved) = match self.prepared {
             Ok(prepared) => {
                 let task_id = prepared.task_id().clone();
+                let repository = prepared.target.opened.workspace.id();
+                wanted.further = is_further.then(|| repository.to_owned());
                 let saved = Box::pin(prepared.save(core, wanted, self.content, &cancel)).await;
                 (Some(task_id), saved.map_err(|e| (FailureKind::LocalGit, e)))
             }
@@ -159,20 +223,20 @@ fn why_not(saved: &SavedWork) -> Option<(FailureKind, String)> {
 }
 
 impl Unsaved {
-    /// All of it, the run's own first.
-    fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.own.iter().chain(&self.further)
-    }
-
     /// What the event says that tells of the begin; `None`: it is not known of any where it goes.
+    /// `files`: how many have changed in the run's own.
     pub(crate) fn started(
         &self,
         kind: CheckpointKind,
         files: Option<u64>,
         recovered: bool,
     ) -> Option<Value> {
-        let mut prepared = self.parts().filter_map(|part| part.prepared.as_ref().ok());
-        Some(prepared.next()?.started(kind, files, recovered))
+        let own = self.own.iter().map(|part| (part, files));
+        let all = own.chain(self.further.iter().map(|part| (part, None)));
+        let mut prepared =
+            all.filter_map(|(part, files)| Some((part.prepared.as_ref().ok()?, files)));
+        let (prepared, files) = prepared.next()?;
+        Some(prepared.started(kind, files, recovered))
     }
 
     /// Why the run cannot wait for an answer: nobody could go on with what it left.
@@ -196,10 +260,11 @@ impl Unsaved {
     ) -> AllDone {
         let mut done = AllDone::default();
         if let Some(own) = self.own {
-            done.own = Some(own.save(core, ids, came_for).await);
+            done.own = Some(own.save(core, ids, came_for, false).await);
         }
         for part in self.further {
-            done.further.push(part.save(core, ids, came_for).await);
+            done.further
+                .push(part.save(core, ids, came_for, true).await);
         }
         done
     }
@@ -316,6 +381,15 @@ pub(crate) fn check_apart(all: &[&Opened]) -> Result<(), Error> {
         )),
         _ => Ok(()),
     }
+}
+
+/// The id of the snapshot that a run has of one of its further repositories after its work. `after`:
+/// that of its own, of which each attempt has another one.
+pub(crate) fn after_in(after: &SnapshotId, opened: &Opened) -> SnapshotId {
+    let about = format!("{after}:{}", opened.workspace.id());
+    let digits = format!("{:x}", Sha256::digest(about.as_bytes()));
+    let id = format!("snap_{}", &digits[..32]);
+    id.parse().expect("these are digits of an id")
 }
 
 /// The snapshot that a run has of one of its further repositories before its work.

@@ -173,6 +173,7 @@ pub(super) async fn wanted(
         began_at: None,
         // People were told that it was not saved.
         stopped: None,
+        further: None,
         fence: None,
     })
 }

@@ -69,6 +69,18 @@ impl Prepared {
         whose: Whose,
         cancel: &Cancellation,
     ) -> Result<ResumedWork, Error> {
+        let resumed = self.resume_as_seen(core, whose, cancel, None);
+        Ok(Box::pin(resumed).await?.0)
+    }
+
+    /// The same, with where the branch goes on as it was `seen` before: then nobody is asked for that.
+    pub(crate) async fn resume_as_seen(
+        &self,
+        core: &Core,
+        whose: Whose,
+        cancel: &Cancellation,
+        seen: Option<SeenBranch>,
+    ) -> Result<(ResumedWork, SeenBranch), Error> {
         let parts = &core.parts;
         let lock_timeout = parts.settings.lock_timeout;
         let lock = TaskLock::acquire(
@@ -98,17 +110,21 @@ impl Prepared {
             let what = "a capture before a resume";
             turn::cancellable(core, &workspace, what, lock_timeout, cancel, capturing).await?;
         }
-        let asking = match asking(&self.target, &self.branch, None, cancel)
-            .await
-            .transpose()
-        {
-            Ok(asking) => asking,
-            Err(not_sent) => return Err(unreachable(&not_sent)),
+        let seen = match seen {
+            Some(seen) => seen,
+            None => {
+                let asking = asking(&self.target, &self.branch, None, cancel).await;
+                let asking = asking.transpose().map_err(|e| unreachable(&e))?;
+                let (op, looking) = (cancel.operation(), going.clone());
+                // The workspace is free meanwhile: a remote may take long to answer.
+                let look = move || {
+                    let to = looking.look(&op, asking.as_ref())?;
+                    Ok::<_, Error>(SeenBranch { to, asking })
+                };
+                parts.blocking.run_beside(look).await??
+            }
         };
-        let (op, looking) = (cancel.operation(), going.clone());
-        // The workspace is free meanwhile: a remote may take long to answer.
-        let look = move || looking.look(&op, asking.as_ref()).map(|to| (to, asking));
-        let (to, asking) = parts.blocking.run_beside(look).await??;
+        let SeenBranch { to, asking } = &seen;
         let mut has_fetched_all = false;
         loop {
             let (op, going, to) = (cancel.operation(), going.clone(), to.clone());
@@ -117,7 +133,7 @@ impl Prepared {
             let carried =
                 turn::cancellable(core, &workspace, what, lock_timeout, cancel, carrying).await?;
             let error = match carried {
-                Ok(resumed) => return Ok(resumed),
+                Ok(resumed) => return Ok((resumed, seen)),
                 Err(error) => error,
             };
             // The user's clone is shallow or partial, and the remote has the rest.
@@ -200,6 +216,12 @@ pub(super) struct Goal {
     pub(super) to: Option<String>,
     /// What was saved from here, if that is on the branch.
     pub(super) saved: Option<String>,
+}
+
+/// Where a branch was seen to go on, and who was asked.
+pub(crate) struct SeenBranch {
+    to: Goal,
+    asking: Option<Asking>,
 }
 
 /// What a look at the branch has found.

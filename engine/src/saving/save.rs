@@ -335,11 +335,24 @@ impl Prepared {
         content: Content,
         cancel: &Cancellation,
     ) -> Result<Option<SnapshotId>, Error> {
+        let parts = core.parts.clone();
         let unless = match content {
-            Content::Of(snapshot) => return Ok(Some(snapshot)),
+            Content::Of(snapshot) => {
+                // Of the run's own it was told that this begins, when the work had ended.
+                if wanted.further.is_some() {
+                    let telling = Telling {
+                        parts: &parts,
+                        task: &self.task,
+                        wanted,
+                    };
+                    let told = wanted.fenced(vec![telling.started()]);
+                    parts.writer.commit(told).await?;
+                }
+                return Ok(Some(snapshot));
+            }
             Content::Now { unless } => unless,
         };
-        let (parts, op) = (core.parts.clone(), cancel.operation());
+        let op = cancel.operation();
         let (target, task, wanted) = (self.target.clone(), self.task.clone(), wanted.clone());
         let workspace = target.opened.workspace.clone();
         let lock_timeout = parts.settings.lock_timeout;

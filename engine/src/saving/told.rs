@@ -41,7 +41,7 @@ pub(crate) fn started(
 }
 
 impl Telling<'_> {
-    /// It is about to be captured.
+    /// It is about to be saved.
     pub(crate) fn started(&self) -> Change {
         let said = started(self.task, self.wanted.kind, None, false);
         self.event(EventType::PERSIST_STARTED, said)
@@ -160,6 +160,7 @@ impl Telling<'_> {
             error: &format!("{}: {}", why.kind, why.why),
             kept,
             commit,
+            further: self.wanted.further.as_deref(),
         };
         let run = (session_id, run_id);
         let row = notices::failed(self.task, run, not_saved, self.parts.now());

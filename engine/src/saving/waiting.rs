@@ -231,17 +231,25 @@ pub(crate) fn waiting_run(
     store: &dyn StateStore,
     task_id: &WorkTaskId,
 ) -> Result<Option<(RunRow, WorkTaskRow)>, StateError> {
+    let waits = |(_, tasks): &(RunRow, Vec<WorkTaskRow>)| tasks.iter().any(|t| t.id == *task_id);
+    let found = waiting_runs(store)?.into_iter().find(waits);
+    Ok(found.map(|(run, mut tasks)| (run, tasks.swap_remove(0))))
+}
+
+/// The runs that wait for input, each with its tasks, that of its own repository first.
+pub(crate) fn waiting_runs(
+    store: &dyn StateStore,
+) -> Result<Vec<(RunRow, Vec<WorkTaskRow>)>, StateError> {
     let filter = RunFilter {
         statuses: vec![RunStatus::AwaitingFollowup],
         ..RunFilter::default()
     };
+    let mut all = Vec::new();
     for run in store.runs(&filter)? {
-        let mut tasks = all_waited_for(store, &run)?;
-        if tasks.iter().any(|task| task.id == *task_id) {
-            return Ok(Some((run, tasks.swap_remove(0))));
-        }
+        let tasks = all_waited_for(store, &run)?;
+        all.push((run, tasks));
     }
-    Ok(None)
+    Ok(all)
 }
 
 /// What a run waits with; `None`: it does not wait for input.

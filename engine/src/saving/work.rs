@@ -28,6 +28,8 @@ pub(crate) struct Wanted {
     /// Why the run has stopped, of which this is the last checkpoint: people are told if it is not on
     /// the branch. `None`: it has not.
     pub(crate) stopped: Option<String>,
+    /// The repository, if it is not the run's own.
+    pub(crate) further: Option<String>,
     /// What has to hold for anything of it to be put on record.
     pub(crate) fence: Option<Box<Change>>,
 }
@@ -75,6 +77,7 @@ impl Wanted {
             on_remote: Vec::new(),
             began_at,
             stopped: None,
+            further: None,
             fence: None,
         }
     }

@@ -254,6 +254,7 @@ impl SessionManager {
             on_remote: Vec::new(),
             began_at: None,
             stopped: None,
+            further: None,
             fence: None,
         };
         let (core, branch) = (self.core.clone(), branch.clone());

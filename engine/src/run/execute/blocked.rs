@@ -16,6 +16,7 @@ use crate::records::came_for::CameFor;
 use crate::records::checkpoint::CheckpointKind;
 use crate::records::follow_up::DEFAULT_WAITING_REASON;
 use crate::records::outcome::RunResult;
+use crate::records::restore_document::RestoreDocument;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::saved_work::SavedWork;
 use crate::records::step::milliseconds;
@@ -83,6 +84,7 @@ impl RunTask {
         &self,
         result: &mut RunResult,
         closing: &mut Closing,
+        rollback: Option<&RestoreDocument>,
         steps: &StepLog,
     ) -> Result<Way, Error> {
         let said = result.error.as_ref().map(|error| error.message.as_str());
@@ -99,7 +101,7 @@ impl RunTask {
         let files = closing.diff.as_ref().map(|diff| diff.files_changed);
         let begun = unsaved.started(CheckpointKind::Blocked, files, false);
         let (None, Some(begun)) = (&obstacle, begun) else {
-            *result = self.given_up(result, &obstacle.unwrap_or_default());
+            *result = self.given_up(result, &obstacle.unwrap_or_default(), rollback);
             return Ok(Way::Ends);
         };
         steps.withdraw_all().await?;
@@ -113,7 +115,7 @@ impl RunTask {
             exit_code: result.exit_code,
             error: failure,
             output: returned(result),
-            workspace: closing::summary(closing, None),
+            workspace: closing::summary(closing, rollback),
             block: Some(Box::new(block.clone())),
             ..End::new(RunEvent::Blocked, said)
         })
@@ -141,7 +143,7 @@ impl RunTask {
             None => {
                 let why = done.why();
                 let why = why.unwrap_or_else(|| "the remote has not shown it".to_owned());
-                *result = self.given_up(result, &why);
+                *result = self.given_up(result, &why, rollback);
                 Ok(Way::Unproven)
             }
         }
@@ -154,13 +156,21 @@ impl RunTask {
     }
 
     /// The result of a blocked run that nobody could go on with.
-    fn given_up(&self, result: &RunResult, why: &str) -> RunResult {
+    fn given_up(
+        &self,
+        result: &RunResult,
+        why: &str,
+        rollback: Option<&RestoreDocument>,
+    ) -> RunResult {
         let reason = result.error.as_ref().map(|error| error.message.as_str());
         let reason = reason.unwrap_or(DEFAULT_WAITING_REASON);
         let workspace = self.options.workspace.as_ref();
-        let stays = match workspace.is_some_and(|workspace| workspace.rollback_on_failure) {
-            true => "; nothing was rolled back",
-            false => "",
+        let rolls_back = workspace.is_some_and(|workspace| workspace.rollback_on_failure);
+        let stays = match (rolls_back, rollback) {
+            (true, None) => "; nothing was rolled back",
+            // It was said after that.
+            (_, Some(_)) => "; the workspace was rolled back before, and the store has its work",
+            (false, None) => "",
         };
         let message =
             format!("it is blocked ({reason}), and cannot wait for an answer: {why}{stays}");

@@ -23,7 +23,7 @@ use crate::workspace::{capture, turn};
 
 /// How long the captures after the work of a run wait for their turn. Much longer than any
 /// operation by hand: without them nobody knows what the run did.
-const CLOSING_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
+pub(super) const CLOSING_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Which of a run's snapshots is to be taken.
 pub(super) struct CaptureRequest {

@@ -120,7 +120,7 @@ impl RunTask {
         steps: &StepLog,
     ) -> Result<Way, Error> {
         if result.status == RunStatus::Blocked {
-            match self.checkpointed(result, closing, steps).await? {
+            match self.checkpointed(result, closing, rollback, steps).await? {
                 Way::Ends => {}
                 way => return Ok(way),
             }

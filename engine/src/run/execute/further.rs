@@ -7,7 +7,7 @@ use stillframe_backends::{
     ErrorKind, Interrupt, Label, Operation, Snapshot, SnapshotId, printable,
 };
 
-use super::captures::CaptureRequest;
+use super::captures::{CLOSING_LOCK_TIMEOUT, CaptureRequest};
 use super::{RunPlace, RunTask};
 use crate::actors::Parts;
 use crate::error::Error;
@@ -18,12 +18,15 @@ use crate::options::repository::RepositoryOptions;
 use crate::options::work_branch::WorkBranchOptions;
 use crate::records::repositories::SavedRepositories;
 use crate::records::resumed_work::ResumedWork;
+use crate::records::run::RunStatus;
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::run::closing::Closing;
 use crate::run::lock::{self, RunLock};
-use crate::saving::repository::{AllDone, Part, Repository, Unsaved, before_in, check_apart};
-use crate::saving::resume::Whose;
+use crate::saving::repository::{
+    AllDone, Part, Repository, Unsaved, after_in, before_in, check_apart,
+};
+use crate::saving::resume::{SeenBranch, Whose};
 use crate::saving::save::Prepared;
 use crate::saving::waiting;
 use crate::saving::work::Content;
@@ -41,13 +44,8 @@ pub(super) struct Further {
     task: Option<WorkTaskId>,
     /// How it came there.
     resumed: Option<Box<ResumedWork>>,
-}
-
-/// Whether something is done, or only found out whether it could be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    Look,
-    Move,
+    /// What the work has left there, once it is captured.
+    after: Option<SnapshotId>,
 }
 
 /// A repository on the branch of its task.
@@ -56,6 +54,8 @@ pub(super) struct OnBranch {
     /// Whatever becomes of the repository's configuration: where its work goes.
     pub(super) branch: WorkBranchOptions,
     pub(super) resumed: Box<ResumedWork>,
+    /// Where the branch was seen to go on; `None`: that was on record.
+    seen: Option<SeenBranch>,
 }
 
 /// The further repositories of a run that is gone on with: those that it was begun in.
@@ -113,6 +113,7 @@ pub(super) fn open(
             },
             task: None,
             resumed: None,
+            after: None,
         });
     }
     let opened = further.iter().map(|one| &one.repository.opened);
@@ -163,49 +164,16 @@ impl RunTask {
     /// Brings all repositories to the branches of their tasks, if the run is of one. Nothing is
     /// moved unless all can be.
     pub(super) async fn resume_tasks(&mut self) -> Result<(), Error> {
+        let mut seen = Vec::new();
         if !self.further.is_empty() {
-            self.resume_all(Extent::Look).await?;
+            for one in self.resume_all(None).await? {
+                seen.push(one.seen);
+            }
         }
-        self.resume_all(Extent::Move).await
-    }
-
-    async fn resume_all(&mut self, extent: Extent) -> Result<(), Error> {
-        let (Some(place), Some(branch)) = (self.workspace.clone(), &self.options.work_branch)
-        else {
+        let mut all = self.resume_all(Some(seen)).await?.into_iter();
+        let Some(own) = all.next() else {
             return Ok(());
         };
-        let own = self.on_branch(&place.opened, branch, self.task.as_ref(), extent);
-        let own = match Box::pin(own).await {
-            Ok(own) => own,
-            // There is no repository, and so no branch. The end says so.
-            Err(e) if e.kind() == ErrorKind::Unsupported && self.further.is_empty() => {
-                return Ok(());
-            }
-            Err(e) => return Err(e),
-        };
-        let mut tasks = vec![own.task.clone()];
-        let mut all = Vec::new();
-        for Further { repository, .. } in &self.further {
-            let Repository { opened, branch, .. } = repository;
-            let one = self.on_branch(opened, branch, None, extent);
-            let one = Box::pin(one).await.map_err(|e| {
-                // What could be moved a moment ago may not be now, and others were.
-                let has_moved = extent == Extent::Move || e.touched();
-                in_repository(repository, e).touched_if(has_moved)
-            })?;
-            if tasks.contains(&one.task) {
-                return Err(Error::invalid_options(format!(
-                    "the work of {} would go to the branch of another repository of the run, {}; the run was not started",
-                    repository.name(),
-                    one.resumed.branch
-                )));
-            }
-            tasks.push(one.task.clone());
-            all.push(one);
-        }
-        if extent == Extent::Look {
-            return Ok(());
-        }
         self.options.work_branch = Some(own.branch);
         self.task = Some(own.task);
         self.on_branch = Some(own.resumed);
@@ -217,6 +185,56 @@ impl RunTask {
         Ok(())
     }
 
+    /// `seen`: what a look at them has found, which is not asked for again; `None`: only that is to
+    /// be known, and nothing is moved. The run's own is the first; empty: it is of no task.
+    async fn resume_all(
+        &self,
+        seen: Option<Vec<Option<SeenBranch>>>,
+    ) -> Result<Vec<OnBranch>, Error> {
+        let (Some(place), Some(branch)) = (self.workspace.clone(), &self.options.work_branch)
+        else {
+            return Ok(Vec::new());
+        };
+        let only_looks = seen.is_none();
+        let mut seen = seen.unwrap_or_default().into_iter();
+        let mut next = || (only_looks, seen.next().flatten());
+        let own = self.on_branch(&place.opened, branch, self.task.as_ref(), next());
+        let own = match Box::pin(own).await {
+            Ok(own) => own,
+            // There is no repository, and so no branch. The end says so.
+            Err(e) if e.kind() == ErrorKind::Unsupported && self.further.is_empty() => {
+                return Ok(Vec::new());
+            }
+            Err(e) => return Err(e),
+        };
+        let mut all = vec![own];
+        let mut names = vec![printable(place.opened.workspace.disk_path())];
+        for Further { repository, .. } in &self.further {
+            let Repository { opened, branch, .. } = repository;
+            let one = self.on_branch(opened, branch, None, next());
+            let one = Box::pin(one).await.map_err(|e| {
+                let moved = match only_looks {
+                    true => String::new(),
+                    false => moved(&names, &all),
+                };
+                let has_moved = e.touched() || !moved.is_empty();
+                // What could be moved a moment ago may not be now, and others were.
+                let message = format!("{}: {}{moved}", repository.name(), e.chain());
+                Error::new(e.kind(), message).touched_if(has_moved)
+            })?;
+            if all.iter().any(|other| other.task == one.task) {
+                return Err(Error::invalid_options(format!(
+                    "the work of {} would go to the branch of another repository of the run, {}; the run was not started",
+                    repository.name(),
+                    one.resumed.branch
+                )));
+            }
+            names.push(repository.name());
+            all.push(one);
+        }
+        Ok(all)
+    }
+
     /// Brings a repository to the branch of its task, or to the one that the task has waited with.
     /// `claimed`: the task, where it is known.
     async fn on_branch(
@@ -224,7 +242,7 @@ impl RunTask {
         opened: &Opened,
         branch: &WorkBranchOptions,
         claimed: Option<&WorkTaskId>,
-        extent: Extent,
+        (only_looks, seen): (bool, Option<SeenBranch>),
     ) -> Result<OnBranch, Error> {
         let core = &self.core;
         let prepared = Prepared::of(core, opened.clone(), branch).await?;
@@ -253,17 +271,21 @@ impl RunTask {
             session_id: self.session_id.clone(),
             // One that is about to be gone on with is nobody's yet.
             hold: self.tended.is_some().then(|| self.hold.clone()),
-            only_looks: extent == Extent::Look,
+            only_looks,
         };
         let beside = waited
             .as_ref()
             .filter(|row| row.branch != prepared.branch_name());
-        let resumed = match beside {
+        let (resumed, seen) = match beside {
             Some(row) => {
                 let at = (&*row.branch, &*row.last_checkpoint);
-                Box::pin(prepared.go_to(core, whose, &cancel, at)).await?
+                let resumed = Box::pin(prepared.go_to(core, whose, &cancel, at)).await?;
+                (resumed, None)
             }
-            None => Box::pin(prepared.resume(core, whose, &cancel)).await?,
+            None => {
+                let resumed = Box::pin(prepared.resume_as_seen(core, whose, &cancel, seen)).await?;
+                (resumed.0, Some(resumed.1))
+            }
         };
         if let Some(problem) = resumed.problem() {
             // Its work would be another's, or go elsewhere.
@@ -277,6 +299,7 @@ impl RunTask {
             task,
             branch: branch.clone().pinned_to(prepared.address()),
             resumed: Box::new(resumed),
+            seen,
         })
     }
 
@@ -383,8 +406,33 @@ impl RunTask {
             .await
     }
 
-    /// What the run left in its repositories, to be saved. The work in its own is the snapshot
-    /// after it, if there is one.
+    /// Captures what the work has left in the further repositories, unless the run rests: what is
+    /// done there from then on is not the run's.
+    pub(super) async fn close_further(&mut self, status: RunStatus) {
+        let Some(place) = self.workspace.as_ref().filter(|_| !status.is_at_rest()) else {
+            return;
+        };
+        let ids = (&self.session_id, &self.run_id);
+        for Further {
+            repository, after, ..
+        } in &mut self.further
+        {
+            let id = after_in(&place.after, &repository.opened);
+            let wanted = (status.closing_label(), id);
+            let fence = Some(self.hold.fence());
+            let captured =
+                repository.capture_after(&self.core, ids, wanted, fence, CLOSING_LOCK_TIMEOUT);
+            match Box::pin(captured).await {
+                Ok(captured) => *after = Some(captured),
+                // It is tried again when it is saved: no other run can be at work there before.
+                Err(e) => {
+                    tracing::warn!(run = %self.run_id, repository = repository.name(), error = %e.chain(), "what the run left is not captured yet");
+                }
+            }
+        }
+    }
+
+    /// What the run left in its repositories, to be saved: what the snapshots after it have.
     pub(super) async fn unsaved(&self, closing: &Closing) -> Unsaved {
         let mut unsaved = Unsaved::default();
         let own = self.own_repository(closing.before.as_ref());
@@ -392,8 +440,14 @@ impl RunTask {
             let content = Content::Of(after.id.clone());
             unsaved.own = Some(Part::of(&self.core, own, content, None).await);
         }
-        for Further { repository, .. } in &self.further {
-            let content = Content::Now { unless: None };
+        for Further {
+            repository, after, ..
+        } in &self.further
+        {
+            let content = match after {
+                Some(after) => Content::Of(after.clone()),
+                None => Content::Now { unless: None },
+            };
             let part = Part::of(&self.core, repository.clone(), content, None).await;
             unsaved.further.push(part);
         }
@@ -415,6 +469,17 @@ impl RunTask {
         }
         closing.repositories = told;
     }
+}
+
+/// Which repositories were moved, as an error says it, and how they go back; empty: none was.
+fn moved(names: &[String], all: &[OnBranch]) -> String {
+    let moved = names.iter().zip(all);
+    let moved = moved.filter(|(_, one)| one.resumed.restore.is_some());
+    let told = moved.map(|(name, one)| {
+        let branch = &one.resumed.branch;
+        format!("; {name} is on {branch} by now, and \"stillframe undo\" there goes back")
+    });
+    told.collect()
 }
 
 /// An error of one of several repositories.
