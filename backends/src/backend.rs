@@ -79,8 +79,8 @@ pub trait Backend: Send + Sync {
     /// in the snapshot's [`Coverage`](crate::Coverage).
     ///
     /// A repository that is there and cannot be read is an error, but not for [`Label::GUARD`] and
-    /// [`Label::AFTER_FAILURE`]: what a rollback or an undo starts from is captured by what is still
-    /// known of the repository, so that the files can be put back.
+    /// [`Label::AFTER_FAILURE`]: what a rollback or an undo starts from is captured by what is
+    /// still known of the repository, so that the files can be put back.
     fn snapshot(
         &self,
         op: &Operation,
@@ -209,8 +209,8 @@ pub trait Backend: Send + Sync {
 
     /// Removes content that no snapshot needs; answers with the bytes that this freed.
     ///
-    /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that nobody
-    /// can say what else is needed. No content was removed.
+    /// [`StoreError::Corrupt`]: something that a snapshot needs is missing or damaged, so that
+    /// nobody can say what else is needed. No content was removed.
     fn collect(&self, op: &Operation, workspace: &mut LockedWorkspace) -> Result<u64, StoreError>;
 
     /// The bytes that this backend's snapshots occupy in the store of `workspace`. Files that are
@@ -430,9 +430,10 @@ pub enum RepositoryRestore {
     Switch {
         /// The state to go to.
         to: Snapshot,
-        /// What was in the workspace when that was made. If [`RestoreOptions::guard`] has its id and
-        /// nothing was captured through this handle since, it is the guard, and nothing is captured
-        /// anew: what somebody has changed since then stays, and is [skipped](RestoreOutcome::skipped).
+        /// What was in the workspace when that was made. If [`RestoreOptions::guard`] has its id
+        /// and nothing was captured through this handle since, it is the guard, and nothing is
+        /// captured anew: what somebody has changed since then stays, and is
+        /// [skipped](RestoreOutcome::skipped).
         from: Snapshot,
         /// Commits that the new tip reaches, by their full ids.
         reached: Vec<String>,
@@ -448,8 +449,8 @@ pub struct RestoreOutcome {
     /// What was there before. Restoring it is the undo.
     pub guard: Snapshot,
     /// The worktree afterwards, as the closing capture saw it; the guard, if nothing had to be
-    /// done. After a switch that went on from its guard and left nothing out, the state that it went
-    /// to.
+    /// done. After a switch that went on from its guard and left nothing out, the state that it
+    /// went to.
     pub result: Snapshot,
     /// Every path that was written or removed, sorted.
     pub restored: Vec<RelPath>,

@@ -20,8 +20,9 @@ pub trait Branches: Send + Sync {
     /// The commit that a branch names; `None`: there is no such branch.
     fn tip(&self, workspace: &Workspace, branch: &str) -> Result<Option<String>, BranchError>;
 
-    /// The commit that somebody names: a full id, `HEAD`, a branch, or a tag that is no object of its
-    /// own, as git finds these by short names. `NotFound`: nothing in the repository has that name.
+    /// The commit that somebody names: a full id, `HEAD`, a branch, or a tag that is no object of
+    /// its own, as git finds these by short names. `NotFound`: nothing in the repository has that
+    /// name.
     fn commit_named(
         &self,
         op: &Operation,
@@ -36,9 +37,9 @@ pub trait Branches: Send + Sync {
     /// The directories with the objects of the user's repository, its alternates included.
     fn object_directories(&self, workspace: &Workspace) -> Result<Vec<PathBuf>, BranchError>;
 
-    /// What the newest commit says of the first of two trailers that has both, of the first thousand
-    /// that `tip` reaches by first parents and none of `beyond` does. Commits are read in the store
-    /// and in the user's repository; what is nowhere of `beyond` reaches nothing.
+    /// What the newest commit says of the first of two trailers that has both, of the first
+    /// thousand that `tip` reaches by first parents and none of `beyond` does. Commits are read in
+    /// the store and in the user's repository; what is nowhere of `beyond` reaches nothing.
     fn newest_trailer(
         &self,
         op: &Operation,
@@ -67,11 +68,12 @@ pub trait Branches: Send + Sync {
 
     /// Decides how the workspace comes to a branch, and gives the repository the objects that it
     /// lacks for it. What the branch has otherwise than HEAD comes to the files and to the index,
-    /// with line ends and `$Id$` as git writes them; what else was changed here stays, staged or not.
+    /// with line ends and `$Id$` as git writes them; what else was changed here stays, staged or
+    /// not.
     ///
     /// `captured` is what is in the workspace, taken with
-    /// [`SnapshotOptions::branches`](crate::SnapshotOptions) that name the branch. The answer is the
-    /// state that the workspace is to have, as a snapshot in the store: a restore with
+    /// [`SnapshotOptions::branches`](crate::SnapshotOptions) that name the branch. The answer is
+    /// the state that the workspace is to have, as a snapshot in the store: a restore with
     /// [`RepositoryRestore::Switch`](crate::RepositoryRestore) brings it there. Until then nothing
     /// that anybody sees has changed.
     ///
@@ -134,8 +136,8 @@ impl SwitchRequest {
         }
     }
 
-    /// To the files of `commit`, which has to go on from HEAD: what came to HEAD since would be taken
-    /// back otherwise. [`BranchError::InTheWay`]: it does not.
+    /// To the files of `commit`, which has to go on from HEAD: what came to HEAD since would be
+    /// taken back otherwise. [`BranchError::InTheWay`]: it does not.
     pub fn files_of(commit: String, at: Timestamp) -> Self {
         Self {
             branch: None,
@@ -159,8 +161,8 @@ pub struct Switch {
     /// The paths, from the top of the work tree, at which something of somebody's stays though the
     /// branch has something else: the branch has not gone on there from what was saved.
     pub kept: Vec<RelPath>,
-    /// The submodules of which the branch has another commit, from the top of the work tree, sorted.
-    /// Their directories stay as they are, as with git.
+    /// The submodules of which the branch has another commit, from the top of the work tree,
+    /// sorted. Their directories stay as they are, as with git.
     pub submodules: Vec<RelPath>,
     /// Whether all that is to come is there already.
     pub is_there: bool,

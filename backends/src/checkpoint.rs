@@ -31,13 +31,14 @@ pub trait Checkpoints: Send + Sync {
     ///
     /// Its tree is that of HEAD, as the snapshot saw it, with the workspace replaced by what was
     /// captured, converted as `git add --all` converts without a program. What cannot be converted
-    /// or was not captured stays as HEAD has it, and the outcome names it. Its parents are the task's
-    /// last checkpoint that was sent and HEAD, or the one of them that contains the other; if its
-    /// tree and history are those of its only parent, no commit is made, and that one is kept.
+    /// or was not captured stays as HEAD has it, and the outcome names it. Its parents are the
+    /// task's last checkpoint that was sent and HEAD, or the one of them that contains the other;
+    /// if its tree and history are those of its only parent, no commit is made, and that one is
+    /// kept.
     ///
-    /// On `Ok` it is durable, with all that it reaches and that the remote is not known to have. The
-    /// same request gives the same commit, and may be repeated: it is kept once. On `Err` nothing is
-    /// kept. Nothing outside of the store changes.
+    /// On `Ok` it is durable, with all that it reaches and that the remote is not known to have.
+    /// The same request gives the same commit, and may be repeated: it is kept once. On `Err`
+    /// nothing is kept. Nothing outside of the store changes.
     fn make_checkpoint(
         &self,
         op: &Operation,
@@ -46,15 +47,15 @@ pub trait Checkpoints: Send + Sync {
         request: &CheckpointRequest,
     ) -> Result<CheckpointOutcome, CheckpointError>;
 
-    /// Merges a checkpoint with what its branch has by now, and keeps what comes of it under the number
-    /// that the request has. `None`: they conflict, or have not exactly one newest commit that both go
-    /// on from; then nothing is kept.
+    /// Merges a checkpoint with what its branch has by now, and keeps what comes of it under the
+    /// number that the request has. `None`: they conflict, or have not exactly one newest commit
+    /// that both go on from; then nothing is kept.
     ///
     /// What each side has changed since that commit is in it. Lines are merged as git does where no
-    /// attribute says otherwise; of renames, those count of files that the other side has changed. No
-    /// program is run. The first parent is what the branch has, the second the checkpoint; who made
-    /// the checkpoint made the merge, at the later time of both, so that the same two and the same
-    /// message give the same commit.
+    /// attribute says otherwise; of renames, those count of files that the other side has changed.
+    /// No program is run. The first parent is what the branch has, the second the checkpoint; who
+    /// made the checkpoint made the merge, at the later time of both, so that the same two and the
+    /// same message give the same commit.
     ///
     /// On `Ok` it is durable, with all that it reaches and that the remote is not known to have. On
     /// `Err` nothing is kept. Nothing outside of the store changes.
@@ -70,8 +71,8 @@ pub trait Checkpoints: Send + Sync {
     /// people, also what a later one of them takes away again. UTF-16 is read too.
     ///
     /// A value counts where its line comes: not where the same line was in the file before, or in a
-    /// file that the commit renames. Reads the store, and the user's repository for what the refs of
-    /// the remote reach.
+    /// file that the commit renames. Reads the store, and the user's repository for what the refs
+    /// of the remote reach.
     fn revealed_secrets(
         &self,
         op: &Operation,
@@ -109,16 +110,16 @@ pub trait Checkpoints: Send + Sync {
         task: &str,
     ) -> Result<Vec<KeptCheckpoint>, CheckpointError>;
 
-    /// Reads and hashes all that the checkpoints of all tasks need of the store; answers with what is
-    /// missing or wrong.
+    /// Reads and hashes all that the checkpoints of all tasks need of the store; answers with what
+    /// is missing or wrong.
     fn verify_checkpoints(
         &self,
         op: &Operation,
         workspace: &LockedWorkspace,
     ) -> Result<Vec<Problem>, CheckpointError>;
 
-    /// Lets go of checkpoints of `task` by their numbers. One that is not there is fine. The content
-    /// goes with the next collection.
+    /// Lets go of checkpoints of `task` by their numbers. One that is not there is fine. The
+    /// content goes with the next collection.
     fn forget_checkpoints(
         &self,
         op: &Operation,
@@ -174,8 +175,9 @@ pub struct CheckpointRequest {
     /// The task's last checkpoint that was sent from this workspace, by its full id. Default: none
     /// was.
     pub sent: Option<String>,
-    /// The full ids of commits that the remote is known to have, such as what its refs name. One that
-    /// is not known here changes nothing. Default: none, so that the store has to have everything.
+    /// The full ids of commits that the remote is known to have, such as what its refs name. One
+    /// that is not known here changes nothing. Default: none, so that the store has to have
+    /// everything.
     pub on_remote: Vec<String>,
     /// How objects of the user's repository come into the store.
     pub borrow: BorrowMode,
@@ -264,11 +266,11 @@ pub struct CheckpointOutcome {
     pub is_new: bool,
     /// The full ids of its parents, if it is a commit of its own.
     pub parents: Vec<String>,
-    /// Changed files that stay as HEAD has them, because a filter or an encoding applies to them that
-    /// takes a program; from the top of the work tree, sorted. The snapshot has their bytes.
+    /// Changed files that stay as HEAD has them, because a filter or an encoding applies to them
+    /// that takes a program; from the top of the work tree, sorted. The snapshot has their bytes.
     pub unconverted_paths: Vec<RelPath>,
-    /// What the snapshot left out although HEAD has it, or for a reason that is no rule; relative to
-    /// the workspace, sorted. HEAD's stays.
+    /// What the snapshot left out although HEAD has it, or for a reason that is no rule; relative
+    /// to the workspace, sorted. HEAD's stays.
     pub left_out: Vec<Omission>,
     /// Submodules that are checked out at another commit than the one that is committed, and
     /// repositories that are no submodules, of which nothing is committed; from the top of the work

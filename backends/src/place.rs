@@ -37,8 +37,8 @@ pub enum PlaceError {
     Disk(PathError),
 }
 
-/// A private directory beside a [`Place`], for what is to be put there and what that needs. Dropping
-/// it removes it, but for what has got its name.
+/// A private directory beside a [`Place`], for what is to be put there and what that needs.
+/// Dropping it removes it, but for what has got its name.
 #[derive(Debug)]
 #[must_use = "dropping it removes the directory"]
 pub struct Scratch {

@@ -71,10 +71,10 @@ pub trait Repository: Send + Sync {
         request: &CommitRequest,
     ) -> Result<Option<CommitIntent>, CommitError>;
 
-    /// Carries out what [`Repository::prepare_commit`] said, or what is left of it: may be repeated,
-    /// also after a crash, and makes one commit. The ref moves by compare-and-swap from the
-    /// intent's parent, under git's own locks; the index then has what the commit has, at the paths
-    /// that it changed, while HEAD names the ref.
+    /// Carries out what [`Repository::prepare_commit`] said, or what is left of it: may be
+    /// repeated, also after a crash, and makes one commit. The ref moves by compare-and-swap from
+    /// the intent's parent, under git's own locks; the index then has what the commit has, at the
+    /// paths that it changed, while HEAD names the ref.
     ///
     /// [`CommitError::Incomplete`]: the commit was made, and the index did not follow. After any
     /// other error the ref is where it was.

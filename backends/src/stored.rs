@@ -44,7 +44,8 @@ pub trait StoredSnapshot {
         Ok(false)
     }
 
-    /// Everything that the snapshot has, sorted by path. No content is read, nor has any to be kept.
+    /// Everything that the snapshot has, sorted by path. No content is read, nor has any to be
+    /// kept.
     ///
     /// Default: [`StoreError::Unsupported`].
     fn files(&self, op: &Operation) -> Result<Vec<ListedFile>, StoreError> {

@@ -374,8 +374,8 @@ impl Workspace {
         &self.disk_path
     }
 
-    /// Whether the directory has more than `most` entries at any depth, repository data aside, as far
-    /// as they can be read. Looks at no more of it than it takes to say so.
+    /// Whether the directory has more than `most` entries at any depth, repository data aside, as
+    /// far as they can be read. Looks at no more of it than it takes to say so.
     pub fn has_more_than(&self, most: u64) -> bool {
         stillframe_worktree::extent::has_more_than(&self.disk_path, most)
     }

@@ -54,5 +54,6 @@ pub const HASH_FIRST: &str = "hash backend, first scan";
 pub const HASH_UNCHANGED: &str = "hash backend, unchanged";
 /// The work of a task, with 170 changed files, sent to a bare repository by its path.
 pub const CHECKPOINT: &str = "checkpoint of 170 changed files";
-/// A task's branch that is 170 files ahead comes to the work tree, whose repository has its objects.
+/// A task's branch that is 170 files ahead comes to the work tree, whose repository has its
+/// objects.
 pub const RESUME: &str = "resume of 170 files by fast-forward";

@@ -313,8 +313,8 @@ Examples:
 
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     Transcript {
-        /// A run, by its id or the beginning of it, or a session, by all of its id. Of the same id the
-        /// run is meant.
+        /// A run, by its id or the beginning of it, or a session, by all of its id. Of the same id
+        /// the run is meant.
         id: OsString,
         /// Only what comes after this position of the log, which each document names.
         #[arg(long, value_name = "POSITION", value_parser = number)]
@@ -333,8 +333,8 @@ Examples:
 Exit codes: 0 done, 1 it could not be done, or is done and lacks the content of an artifact, which
 could not be read, 2 the command line is wrong.")]
     Export {
-        /// A run, by its id or the beginning of it, or a session, by all of its id. Of the same id the
-        /// run is meant.
+        /// A run, by its id or the beginning of it, or a session, by all of its id. Of the same id
+        /// the run is meant.
         id: OsString,
         /// Put it into this directory, which is new or empty.
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -350,9 +350,10 @@ could not be read, 2 the command line is wrong.")]
 
     /// List what people outside are told of tasks, and whether they were; or send it.
     ///
-    /// Notices are written with what they tell of: that the work of a run is not on the branch of its
-    /// task, or that a blocked task waits for input. The commands that config.toml names send them, soon
-    /// after they were written. One that was not sent is tried again 30 and 60 seconds later, by the next command that writes anything.
+    /// Notices are written with what they tell of: that the work of a run is not on the branch of
+    /// its task, or that a blocked task waits for input. The commands that config.toml names send
+    /// them, soon after they were written. One that was not sent is tried again 30 and 60 seconds
+    /// later, by the next command that writes anything.
     #[command(after_help = "\
 Examples:
   stillframe notices --pending
@@ -655,8 +656,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) rollback_on_failure: bool,
 
-    /// Go on from the branch of this task, and save on it what the command did, however it ends: see
-    /// "task resume" and "task checkpoint". HEAD stays on the branch.
+    /// Go on from the branch of this task, and save on it what the command did, however it ends:
+    /// see "task resume" and "task checkpoint". HEAD stays on the branch.
     #[arg(
         long,
         value_name = "ID",
@@ -1038,8 +1039,8 @@ pub(crate) struct GcArgs {
     #[arg(long)]
     pub(crate) retention: bool,
 
-    /// Remove events of every session that are older than this, such as 90d. A reader that has come to a
-    /// position before those that are kept is told.
+    /// Remove events of every session that are older than this, such as 90d. A reader that has come
+    /// to a position before those that are kept is told.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) events_older_than: Option<Duration>,
 
@@ -1047,13 +1048,13 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) max_events: Option<u64>,
 
-    /// Remove every session that ended longer ago than this, with its runs, events and artifacts. One
-    /// of which a snapshot is kept stays.
+    /// Remove every session that ended longer ago than this, with its runs, events and artifacts.
+    /// One of which a snapshot is kept stays.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) sessions_older_than: Option<Duration>,
 
-    /// Keep this many sessions that have ended, the last that did, and remove the others in the same
-    /// way.
+    /// Keep this many sessions that have ended, the last that did, and remove the others in the
+    /// same way.
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) max_ended_sessions: Option<u64>,
 

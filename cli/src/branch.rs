@@ -134,8 +134,8 @@ pub(crate) fn of_left(set: TaskSettings) -> Option<impl CredentialProvider> {
     })
 }
 
-/// Whether the user has chosen this remote for this workspace, or wrote its address. What is neither
-/// is a name, and any repository has an address for that.
+/// Whether the user has chosen this remote for this workspace, or wrote its address. What is
+/// neither is a name, and any repository has an address for that.
 fn is_chosen(remote: &Scoped<String>) -> bool {
     !remote.is_for_all || remote.value.contains("://")
 }

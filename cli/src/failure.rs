@@ -278,8 +278,8 @@ impl Failure {
         }
     }
 
-    /// `{"error": {"kind", "message", "touched", "retryable", "run_id"}}`; and `run`, where there is
-    /// an outcome of one.
+    /// `{"error": {"kind", "message", "touched", "retryable", "run_id"}}`; and `run`, where there
+    /// is an outcome of one.
     pub(crate) fn document(&self) -> String {
         let document = ErrorAndRun {
             error: ErrorDocument {

@@ -133,8 +133,8 @@ fn answer(args: Args, console: Console) -> Result<Reply, Failure> {
     .map_err(|failure| failure.with_place(|| StatePlace::look(&state_dir)))
 }
 
-/// With the commands of the user, which tell people of notices. The engine ends once they have, or would
-/// have had to.
+/// With the commands of the user, which tell people of notices. The engine ends once they have, or
+/// would have had to.
 fn telling(options: EngineOptions, set: NoticeSettings, state_dir: &Path) -> EngineOptions {
     let both = set.timeout.saturating_mul(2);
     let grace = both.saturating_add(Duration::from_secs(1));

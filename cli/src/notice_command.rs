@@ -69,9 +69,9 @@ pub(crate) struct NoticeSettings {
 
 /// Tells people by the commands of the user.
 ///
-/// Of those that use one state directory, one is at work at a time: also one whose engine was killed is
-/// waited for, which may still be sending. What they read is a file that is locked, and the lock is
-/// theirs too until they end.
+/// Of those that use one state directory, one is at work at a time: also one whose engine was
+/// killed is waited for, which may still be sending. What they read is a file that is locked, and
+/// the lock is theirs too until they end.
 pub(crate) struct NoticeCommand {
     pub(crate) settings: NoticeSettings,
     /// What they read.

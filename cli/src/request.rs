@@ -1398,7 +1398,8 @@ fn gc(args: &GcArgs, retention: Option<RetentionOptions>) -> GcOptions {
     options
 }
 
-/// What is kept of the log; `None`: it is left alone. `retention`: what is set, if that is asked for.
+/// What is kept of the log; `None`: it is left alone. `retention`: what is set, if that is asked
+/// for.
 fn log_of(args: &GcArgs, retention: LogRetention) -> Option<LogRetention> {
     let mut kept = match args.retention {
         true => retention,

@@ -1,4 +1,5 @@
-//! The schemas of all that `--json` prints, in `docs/schema/`: generated from the types, and compared.
+//! The schemas of all that `--json` prints, in `docs/schema/`: generated from the types, and
+//! compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

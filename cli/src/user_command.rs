@@ -1,5 +1,5 @@
-//! A line for `/bin/sh -c` that the user has typed or set, for what the user asked for: the one that
-//! prints a token, and those that tell people of notices.
+//! A line for `/bin/sh -c` that the user has typed or set, for what the user asked for: the one
+//! that prints a token, and those that tell people of notices.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;

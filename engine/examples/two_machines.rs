@@ -1,6 +1,6 @@
-//! Work that outlives its machine. A host does a task in five parts and saves each part on the task's
-//! branch; its machine dies after three. Another one, with a clone and a state of its own, goes on
-//! from there, is blocked until somebody answers, and finishes.
+//! Work that outlives its machine. A host does a task in five parts and saves each part on the
+//! task's branch; its machine dies after three. Another one, with a clone and a state of its own,
+//! goes on from there, is blocked until somebody answers, and finishes.
 //!
 //! ```sh
 //! cargo run -p stillframe --example two_machines

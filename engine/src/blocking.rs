@@ -139,10 +139,10 @@ impl Blocking {
         }
     }
 
-    /// Does `work` on a thread of its own, so that nothing waits for it that must not: it may block,
-    /// though it should not. Once this is dropped, `work` is dropped where it next waits. A panic
-    /// comes back as what it was thrown with; `None`: the runtime is going down. `leave` is given
-    /// back once the thread is at its end, however long nobody waits for it.
+    /// Does `work` on a thread of its own, so that nothing waits for it that must not: it may
+    /// block, though it should not. Once this is dropped, `work` is dropped where it next waits. A
+    /// panic comes back as what it was thrown with; `None`: the runtime is going down. `leave` is
+    /// given back once the thread is at its end, however long nobody waits for it.
     pub(crate) async fn aside<T: Send + 'static>(
         &self,
         leave: Aside,

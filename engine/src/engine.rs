@@ -64,8 +64,8 @@ const CANCEL_GRACE: Duration = Duration::from_secs(60);
 /// An engine, which runs work between snapshots. Cheap to clone.
 ///
 /// It has to be started in a tokio runtime. When the last handle is dropped, the engine stops once
-/// no work is under way; [`Engine::shutdown`] waits for that. While submitted runs are under way, an
-/// engine goes on with the queue; a shutdown begins no more of them.
+/// no work is under way; [`Engine::shutdown`] waits for that. While submitted runs are under way,
+/// an engine goes on with the queue; a shutdown begins no more of them.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) core: Core,
@@ -202,8 +202,8 @@ impl Engine {
         self.core.recovery.get().unwrap_or(&NOTHING)
     }
 
-    /// Accepts no more work, waits for work under way and sends the notices that are due, cancels work
-    /// that takes longer than the grace, and stops. Safe to repeat.
+    /// Accepts no more work, waits for work under way and sends the notices that are due, cancels
+    /// work that takes longer than the grace, and stops. Safe to repeat.
     ///
     /// # Errors
     ///
@@ -361,8 +361,8 @@ impl Engine {
 
     /// Asks a run to stop, whichever engine holds it; an interrupted run is cancelled at once.
     ///
-    /// A run of another engine notices it within a second or two, and ends when its work has ended. A
-    /// run that waits in the queue is `cancelled` at once, and is never begun.
+    /// A run of another engine notices it within a second or two, and ends when its work has ended.
+    /// A run that waits in the queue is `cancelled` at once, and is never begun.
     ///
     /// # Errors
     ///
@@ -371,8 +371,8 @@ impl Engine {
         cancel::cancel_any(&self.core, run_id).await
     }
 
-    /// The outcome of a run, once it has ended, whichever engine runs it, and also after a restart: it
-    /// is read from the record, as if the run was started again with its id. A run that was
+    /// The outcome of a run, once it has ended, whichever engine runs it, and also after a restart:
+    /// it is read from the record, as if the run was started again with its id. A run that was
     /// interrupted or waits for an answer is waited for until somebody has resumed it and it has
     /// ended.
     ///

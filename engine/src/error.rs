@@ -33,8 +33,8 @@ struct Inner {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// An [`Error`] as a JSON document: `{kind, message, touched, retryable, run_id}`, and what its kind
-/// adds.
+/// An [`Error`] as a JSON document: `{kind, message, touched, retryable, run_id}`, and what its
+/// kind adds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorDocument {

@@ -183,20 +183,20 @@ pub struct RunOptions {
     /// How urgent the run is: in the queue, and when captures wait for a thread. Default:
     /// [`Priority::Interactive`].
     pub priority: Priority,
-    /// What the run may do at most. They are stored with it: when it is resumed they hold again, and
-    /// those that are given then count where they are stricter. Default: none but [those of the
+    /// What the run may do at most. They are stored with it: when it is resumed they hold again,
+    /// and those that are given then count where they are stricter. Default: none but [those of the
     /// engine](crate::EngineOptions::limits), which bound a resumption in the same way.
     pub limits: RunLimits,
-    /// The task whose work the run does. When the work has ended, however it did, it is saved on the
-    /// task's branch as [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves it,
-    /// and then the run ends; the outcome says where the work is. That it could not be saved is no
-    /// failure of the run. It needs a workspace. The adapter can
-    /// [save progress](crate::RunContext::checkpoint) before that.
+    /// The task whose work the run does. When the work has ended, however it did, it is saved on
+    /// the task's branch as [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves
+    /// it, and then the run ends; the outcome says where the work is. That it could not be saved is
+    /// no failure of the run. It needs a workspace. The adapter can [save
+    /// progress](crate::RunContext::checkpoint) before that.
     ///
     /// The run is refused with `Conflict` before its work if the branch has commits that neither
     /// HEAD nor the last checkpoint of this workspace goes on from, and with `Unavailable` if the
-    /// remote cannot be asked. It is not kept in the queue, and has to be given again where a run is
-    /// resumed. Default: none.
+    /// remote cannot be asked. It is not kept in the queue, and has to be given again where a run
+    /// is resumed. Default: none.
     pub work_branch: Option<WorkBranchOptions>,
     /// The further repositories that the run works in.
     pub(crate) repositories: Vec<RepositoryOptions>,
@@ -725,18 +725,18 @@ impl RetentionOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogRetention {
-    /// Remove events that were written longer ago than this. Times of the log are not trusted alone:
-    /// an event stays as long as one before it is said to be younger. Default: none.
+    /// Remove events that were written longer ago than this. Times of the log are not trusted
+    /// alone: an event stays as long as one before it is said to be younger. Default: none.
     pub events_older_than: Option<Duration>,
     /// Keep this many of the events that there are, the last that were written in all sessions
     /// together, and remove those before them. Default: all.
     pub max_events: Option<u64>,
     /// Remove sessions that ended longer ago than this, with their runs, events and artifacts. A
-    /// session stays as long as a snapshot of it is kept, the latest undo of a workspace needs it, or
-    /// an artifact of it is a prompt of an agent of another session. Default: none.
+    /// session stays as long as a snapshot of it is kept, the latest undo of a workspace needs it,
+    /// or an artifact of it is a prompt of an agent of another session. Default: none.
     pub sessions_older_than: Option<Duration>,
-    /// Keep this many sessions that have ended, the last that did, and remove the others in the same
-    /// way. Default: all.
+    /// Keep this many sessions that have ended, the last that did, and remove the others in the
+    /// same way. Default: all.
     pub max_ended_sessions: Option<u64>,
     /// Remove nothing, and say how much would be removed. Default: false.
     pub dry_run: bool,
@@ -758,7 +758,8 @@ impl LogRetention {
 pub struct TranscriptQuery {
     /// Whose it is.
     pub(crate) of: RecordsOf,
-    /// Only entries at a later [`position`](crate::records::TranscriptEntry::position). Default: all.
+    /// Only entries at a later [`position`](crate::records::TranscriptEntry::position). Default:
+    /// all.
     pub after_position: Option<u64>,
 }
 

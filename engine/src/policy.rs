@@ -117,8 +117,8 @@ pub enum PolicyDecision {
         reason: String,
     },
     /// A person decides, as after [`RunContext::ask`](crate::RunContext::ask); the answers are
-    /// [`ALLOW`] and [`DENY`]. About a call of a tool the log has `tool_approval_requested` and, once
-    /// the run gets the answer, `tool_approval_granted` or `tool_approval_denied`.
+    /// [`ALLOW`] and [`DENY`]. About a call of a tool the log has `tool_approval_requested` and,
+    /// once the run gets the answer, `tool_approval_granted` or `tool_approval_denied`.
     Ask {
         /// What is asked. What it is about is put before it.
         question: String,

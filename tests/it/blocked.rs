@@ -1,5 +1,5 @@
-//! Runs that cannot go on without a person: they are saved, wait, and go on with new input. The oracle
-//! is git.
+//! Runs that cannot go on without a person: they are saved, wait, and go on with new input. The
+//! oracle is git.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -356,8 +356,8 @@ impl Adapter for Holds {
     }
 }
 
-/// The run is at work until what it left is captured, and whoever is told that it will be blocked is
-/// not deceived.
+/// The run is at work until what it left is captured, and whoever is told that it will be blocked
+/// is not deceived.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_that_is_taken_counts_though_the_work_has_ended() {
     let ws = scene();

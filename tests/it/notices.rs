@@ -168,8 +168,8 @@ fn that_work_is_not_on_its_branch_is_told_once_for_each_run() {
     assert_eq!(text(&events[0], "run_id"), run);
     assert_eq!(events[0]["data"]["token"], told[0]["token"]);
 
-    // Also of one that is done; of what is saved while a run works, of a request, and where there is no
-    // remote, nobody is told.
+    // Also of one that is done; of what is saved while a run works, of a request, and where there
+    // is no remote, nobody is told.
     let own = "stillframe task checkpoint";
     let program = stillframe_tests::binary::stillframe();
     let own = own.replacen("stillframe", program.to_str().unwrap(), 1);

@@ -1,5 +1,5 @@
-//! Checkpoints of a task while a run works: by a host, by the command that is run, and by the clock.
-//! The oracle is git.
+//! Checkpoints of a task while a run works: by a host, by the command that is run, and by the
+//! clock. The oracle is git.
 
 use std::env;
 use std::ffi::OsString;

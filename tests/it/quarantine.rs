@@ -1,5 +1,5 @@
-//! `task quarantine`: work that no remote is proven to have is kept, listed, brought back, and let go
-//! of only by the user. git is the oracle.
+//! `task quarantine`: work that no remote is proven to have is kept, listed, brought back, and let
+//! go of only by the user. git is the oracle.
 
 use std::collections::BTreeSet;
 use std::fs;

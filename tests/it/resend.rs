@@ -1,5 +1,5 @@
-//! Work that was not sent for a reason that may pass is sent again by itself, with a real server that is
-//! down and comes up. git is the oracle.
+//! Work that was not sent for a reason that may pass is sent again by itself, with a real server
+//! that is down and comes up. git is the oracle.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

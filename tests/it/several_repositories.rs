@@ -1170,7 +1170,8 @@ fn blocked_host(scene: &Scene) {
     });
 }
 
-/// Kills the host of a blocked run once its own repository is sent, and the other one is about to be.
+/// Kills the host of a blocked run once its own repository is sent, and the other one is about to
+/// be.
 fn killed_while_its_block_is_saved(scene: &Scene, test: &str) {
     let (sends, waits) = (scene.base.join("sends"), scene.base.join("waits"));
     fs::write(&waits, "").unwrap();

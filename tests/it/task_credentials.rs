@@ -1,5 +1,5 @@
-//! How a task's remote is asked, and what the user has set of that once: the built program, git's own
-//! server, and what anybody can see of processes and files meanwhile.
+//! How a task's remote is asked, and what the user has set of that once: the built program, git's
+//! own server, and what anybody can see of processes and files meanwhile.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -102,8 +102,8 @@ fn has_token(bytes: &[u8]) -> bool {
     bytes.windows(TOKEN.len()).any(|at| at == TOKEN.as_bytes())
 }
 
-/// What `call` came to. While it is at work no process has the token among its arguments, and `some`
-/// have it in their environment.
+/// What `call` came to. While it is at work no process has the token among its arguments, and
+/// `some` have it in their environment.
 fn watched(call: Call) -> Output {
     let mut looks = 0;
     let mut in_environment = 0;

@@ -1,8 +1,8 @@
-//! Why a task's work did not get to its branch, as the commands say it: the kinds of failure, each by
-//! a server that people have. git is the oracle.
+//! Why a task's work did not get to its branch, as the commands say it: the kinds of failure, each
+//! by a server that people have. git is the oracle.
 //!
-//! Paths, branches and what hooks say have "401" and "rejected" in them all through, and nobody speaks
-//! English: nothing is decided by either.
+//! Paths, branches and what hooks say have "401" and "rejected" in them all through, and nobody
+//! speaks English: nothing is decided by either.
 
 use std::collections::BTreeSet;
 use std::fs;

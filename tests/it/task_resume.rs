@@ -135,8 +135,8 @@ fn what_one_machine_saved_another_goes_on_with_and_the_first_again() {
     assert!(two.exists("README"));
 }
 
-/// A machine dies in the middle of a run that was saved several times; another goes on, and then the
-/// first one.
+/// A machine dies in the middle of a run that was saved several times; another goes on, and then
+/// the first one.
 #[test]
 fn a_machine_that_dies_takes_no_more_with_it_than_was_never_saved() {
     let one = machine();
@@ -156,7 +156,8 @@ fn a_machine_that_dies_takes_no_more_with_it_than_was_never_saved() {
     let finished = run(&two, 0, "echo finished >> work");
     assert_eq!(finished["workspace"]["saved"]["state"], "pushed");
     assert_eq!(two.read("work"), b"1\n2\n3\n4\nfinished\n");
-    // What the first one had not saved is saved once it is back: beside the branch, which has gone on.
+    // What the first one had not saved is saved once it is back: beside the branch, which has gone
+    // on.
     one.json(["snapshot"]);
     let runs = one.json(["runs"]);
     assert_eq!(runs[0]["status"], "failed", "{runs}");
@@ -262,8 +263,8 @@ fn the_work_of_a_run_goes_where_it_was_to_go_when_the_run_began() {
     assert_eq!(branches(&other), "");
 }
 
-/// What was saved from here is no change that somebody would lose: the branch may go on from it, and
-/// who goes on here keeps that where the branch did not.
+/// What was saved from here is no change that somebody would lose: the branch may go on from it,
+/// and who goes on here keeps that where the branch did not.
 #[test]
 fn work_that_was_saved_here_gives_way_to_what_came_of_it_and_later_changes_stay() {
     let one = machine();

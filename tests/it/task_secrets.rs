@@ -256,8 +256,8 @@ impl Scene {
         }
     }
 
-    /// Nothing of what was refused has come to the server: it has the objects that it had, and nobody
-    /// has asked it to take a pack.
+    /// Nothing of what was refused has come to the server: it has the objects that it had, and
+    /// nobody has asked it to take a pack.
     fn has_got_nothing(mut self, before: &str) {
         assert_eq!(self.objects(), before);
         let had_server = self.server.is_some();

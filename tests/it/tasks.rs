@@ -127,7 +127,8 @@ fn work_is_on_its_branch_and_nothing_of_the_users_moves_in_any_shape_of_a_reposi
             let kinds = match shape.name {
                 // What a partial clone does not have, it cannot send either.
                 "partial_clone" => ["Corrupt"],
-                // Its history ends where an empty remote has nothing either, and git takes none of that.
+                // Its history ends where an empty remote has nothing either, and git takes none of
+                // that.
                 "shallow" => ["shallow update not allowed"],
                 _ => ["Unsupported"],
             };
@@ -343,7 +344,8 @@ fn a_secret_value_stays_here_until_the_user_says_that_it_is_none() {
     assert_eq!(at(&ws, &remote, BRANCH), None);
     let objects = git::text(&ws.home(), &remote, ["count-objects"]);
     assert!(objects.starts_with("0 objects"), "{objects}");
-    // Taken away again it is still in a commit that was made: the next one does not go on from that.
+    // Taken away again it is still in a commit that was made: the next one does not go on from
+    // that.
     ws.remove("d/key");
     ws.write("other", "x\n");
     let clean = saved(&ws, &remote);

@@ -178,7 +178,8 @@ impl Reader<'_> {
         found.unwrap_or_else(|| panic!("{reference:?} leads nowhere"))
     }
 
-    /// Holds a value against a part of the schema of its place. Answers with the keys that it names.
+    /// Holds a value against a part of the schema of its place. Answers with the keys that it
+    /// names.
     fn part(&self, schema: &Value, value: &Value, at: &str) -> Result<Named, String> {
         let keywords = match schema {
             Value::Bool(true) => return Ok(Named::new()),
@@ -306,8 +307,8 @@ fn list(of: &Value) -> &[Value] {
     of.as_array().expect("it is a list of schemas")
 }
 
-/// Whether a value is as a keyword says that concerns it alone. A keyword that nobody knows is a bug
-/// here, not of the document.
+/// Whether a value is as a keyword says that concerns it alone. A keyword that nobody knows is a
+/// bug here, not of the document.
 fn holds(keyword: &str, of: &Value, value: &Value) -> bool {
     let length = value.as_str().map(|text| text.chars().count() as u64);
     let count = value.as_array().map(|items| items.len() as u64);

@@ -126,8 +126,8 @@ impl Label {
     pub const AFTER_FAILURE: Self = Self::fixed("after_failure");
     /// Taken just before a restore.
     pub const GUARD: Self = Self::fixed("guard");
-    /// Taken before a workspace comes to a branch. It is the guard of that, where no commit would be
-    /// left that nothing names.
+    /// Taken before a workspace comes to a branch. It is the guard of that, where no commit would
+    /// be left that nothing names.
     pub const RESUME: Self = Self::fixed("resume");
     /// What a branch makes of a workspace that comes to it: nobody captured it.
     pub const BRANCH: Self = Self::fixed("branch");

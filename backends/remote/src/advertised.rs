@@ -15,9 +15,10 @@ pub struct Advertised {
 }
 
 impl Advertised {
-    /// Reads what `git ls-remote` prints, with `--symref` or `--refs`; `None`: it is something else. A
-    /// ref whose name is not UTF-8 is none of ours, but what it reaches is known to the remote, so it is
-    /// kept under a name with replacement characters. What a tag is of has no name of its own.
+    /// Reads what `git ls-remote` prints, with `--symref` or `--refs`; `None`: it is something
+    /// else. A ref whose name is not UTF-8 is none of ours, but what it reaches is known to the
+    /// remote, so it is kept under a name with replacement characters. What a tag is of has no name
+    /// of its own.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let mut read = Self::default();
         for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {

@@ -134,8 +134,8 @@ fn of_daemon(line: &str, host: &str) -> Option<FailureKind> {
     is_of_network.then_some(NetworkBlip)
 }
 
-/// A remote that is a directory, and the git that looks for a repository there: what lacks, lacks on
-/// this machine. Over the network the same words are those of a server.
+/// A remote that is a directory, and the git that looks for a repository there: what lacks, lacks
+/// on this machine. Over the network the same words are those of a server.
 fn of_directory(line: &str, address: &Address) -> Option<FailureKind> {
     let path = address.directory()?.to_string_lossy();
     let said = [

@@ -92,7 +92,8 @@ pub enum GitError {
         /// What it may write.
         limit: usize,
     },
-    /// The user's global configuration, which was to say who asks, cannot be read. Nothing was sent.
+    /// The user's global configuration, which was to say who asks, cannot be read. Nothing was
+    /// sent.
     #[error("git cannot read the user's configuration: {said}")]
     UserConfiguration {
         /// One line of git's.
@@ -124,15 +125,15 @@ impl Git {
         self
     }
 
-    /// Has git take no notice of where the history of the store ends, so that what comes before comes,
-    /// too.
+    /// Has git take no notice of where the history of the store ends, so that what comes before
+    /// comes, too.
     pub fn whole(mut self) -> Self {
         self.is_whole = true;
         self
     }
 
-    /// Has git go by the objects in these directories, too: what they have is not fetched again, and
-    /// does not come into the store.
+    /// Has git go by the objects in these directories, too: what they have is not fetched again,
+    /// and does not come into the store.
     pub fn borrowing(mut self, directories: impl IntoIterator<Item = PathBuf>) -> Self {
         // git separates them so, and takes a quotation mark for the begin of a name in quotes.
         let is_plain = |path: &&PathBuf| {

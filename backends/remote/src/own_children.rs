@@ -28,8 +28,8 @@ impl Drop for OwnChild {
     }
 }
 
-/// Starts a process that is left alone from its start on, as long as its [`OwnChild`] lives. `id`: its
-/// id, if it has one.
+/// Starts a process that is left alone from its start on, as long as its [`OwnChild`] lives. `id`:
+/// its id, if it has one.
 ///
 /// It is for a host that starts something while a command works whose orphans it adopts.
 pub fn start<C>(

@@ -130,7 +130,8 @@ impl Remote<'_> {
     ///
     /// On `Ok` the remote has said that the branch is at the commit. Some say so and are mistaken:
     /// [`Remote::prove`] asks. Where the answer leaves it open what became of the push, the remote
-    /// is asked here where the branch is. A branch that is locked there is tried again for a moment.
+    /// is asked here where the branch is. A branch that is locked there is tried again for a
+    /// moment.
     pub fn push(&self, push: &Push, op: &Operation) -> Result<Pushed, PushError> {
         let failed = |source| PushError::Git {
             address: self.address.to_string(),

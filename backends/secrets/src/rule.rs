@@ -6,9 +6,9 @@ use regex_syntax::hir::Hir;
 /// A host's own rule: a name, and a pattern of what is secret. [`SecretRules::with`] checks both.
 ///
 /// The pattern has the syntax of the crate `regex`. It is matched against bytes: classes such as
-/// `\w` and the flag `i` know ASCII alone, `.` is any byte but `\n`, and `^` and `$` are the ends of
-/// the text unless the pattern says `(?m)`. All that the pattern matches is the value. If it has a
-/// group named `secret`, as in `password: (?<secret>\S+)`, only the group is.
+/// `\w` and the flag `i` know ASCII alone, `.` is any byte but `\n`, and `^` and `$` are the ends
+/// of the text unless the pattern says `(?m)`. All that the pattern matches is the value. If it has
+/// a group named `secret`, as in `password: (?<secret>\S+)`, only the group is.
 ///
 /// The built-in rules take time in proportion to the text. A pattern without a bound such as
 /// `a.*b` may take the square of it on text that is made for this purpose.

@@ -27,7 +27,8 @@ impl CheckpointKind {
     }
 }
 
-/// The message of a checkpoint: a subject, and trailers that `git interpret-trailers --parse` reads.
+/// The message of a checkpoint: a subject, and trailers that `git interpret-trailers --parse`
+/// reads.
 ///
 /// Values become one line without control characters. One that is missing is `unknown`.
 ///

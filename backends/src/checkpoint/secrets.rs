@@ -83,11 +83,11 @@ pub struct RevealedSecrets {
 pub struct SecretFinding {
     /// The full id of the commit that adds it.
     pub commit: String,
-    /// The file, from the top of the work tree, with values in its name taken out; the root where it
-    /// is in the message of the commit, or in who made it.
+    /// The file, from the top of the work tree, with values in its name taken out; the root where
+    /// it is in the message of the commit, or in who made it.
     pub path: RelPath,
-    /// The line of the file, from 1, or of the commit as git stores it. 0 where it is in the name of
-    /// the file.
+    /// The line of the file, from 1, or of the commit as git stores it. 0 where it is in the name
+    /// of the file.
     pub line: u64,
     /// Where in the commit it is.
     pub place: SecretPlace,

@@ -19,8 +19,8 @@ pub struct ChangedFile {
     pub insertions: u64,
     /// What it adds to [`Diff::deletions`](crate::Diff::deletions).
     pub deletions: u64,
-    /// Whether git treats a side as binary, so that no lines are counted. Always false with the hash
-    /// backend, and if the content is the same.
+    /// Whether git treats a side as binary, so that no lines are counted. Always false with the
+    /// hash backend, and if the content is the same.
     pub binary: bool,
     /// What the earlier side captured; `None`: nothing. In JSON git's mode, such as `"100644"`.
     #[serde(with = "git_mode")]

@@ -335,8 +335,8 @@ fn operation_files(
     })
 }
 
-/// The branches that are to be looked at, and those that were known when the snapshot was taken which
-/// this one follows.
+/// The branches that are to be looked at, and those that were known when the snapshot was taken
+/// which this one follows.
 fn known_branches(
     op: &Operation,
     store: &Store,

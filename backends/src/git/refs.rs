@@ -311,8 +311,8 @@ impl Refs {
         Err(PathError::at("make a ref in", path)(source).into())
     }
 
-    /// Makes the ref of a task's checkpoint, durably; `false`: there is one of that number. `staged`
-    /// is what it consists of, and was synced.
+    /// Makes the ref of a task's checkpoint, durably; `false`: there is one of that number.
+    /// `staged` is what it consists of, and was synced.
     pub(crate) fn create_checkpoint(
         &self,
         op: &Operation,
@@ -645,8 +645,8 @@ fn checkpoint_number(name: &str) -> Option<u64> {
     number.parse().ok().filter(|_| is_plain)
 }
 
-/// A session's, run's or task's id as part of a ref's name: two ids never give one name, and git takes all
-/// of them (`git check-ref-format`).
+/// A session's, run's or task's id as part of a ref's name: two ids never give one name, and git
+/// takes all of them (`git check-ref-format`).
 ///
 /// What git would refuse is written as `%` and two digits; an id for which that gets too long as
 /// `%%` and its blake3 hash.

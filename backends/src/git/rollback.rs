@@ -180,8 +180,8 @@ pub(crate) struct Prepared {
     scope: RelPath,
     /// The files of git's operations that the plan takes to be there.
     seen: Option<OperationFiles>,
-    /// The content that the index to come stages and the repository may lack: what it lacked when it
-    /// was last looked at. `None`: it was not.
+    /// The content that the index to come stages and the repository may lack: what it lacked when
+    /// it was last looked at. `None`: it was not.
     in_question: Option<Vec<Staged>>,
     /// The commits that the repository is given back as far as it has lost them.
     history: Option<List>,

@@ -363,8 +363,8 @@ fn take_back(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     }
 }
 
-/// Three texts of which two go on from the first, merged by lines; `None`: they conflict, or are not
-/// text as git judges it.
+/// Three texts of which two go on from the first, merged by lines; `None`: they conflict, or are
+/// not text as git judges it.
 pub(crate) fn merged_text(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
     if [base, ours, theirs].into_iter().any(patch::is_binary) {
         return None;

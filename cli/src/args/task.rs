@@ -36,8 +36,8 @@ Exit codes: 0 done, 1 there is no such task, 2 the command line is wrong.")]
     ///
     /// What is in the workspace becomes a commit in Stillframe's own store, is looked through for
     /// secret values, pushed, and proven to be there. Your branches, HEAD, index and files stay as
-    /// they are. The branch is never moved but forward: where it has commits that this work does not
-    /// go on from, the work goes to a branch beside it.
+    /// they are. The branch is never moved but forward: where it has commits that this work does
+    /// not go on from, the work goes to a branch beside it.
     #[command(after_help = "\
 Examples:
   stillframe task checkpoint 42
@@ -47,7 +47,8 @@ Examples:
 Exit codes: 0 the branch is proven to have the work, or there is no remote; 1 it could not be done,
 or the work is kept and not on the branch; 2 the command line is wrong.")]
     Checkpoint(CheckpointArgs),
-    /// Bring this workspace to the task's branch: go on with what was saved, also on another machine.
+    /// Bring this workspace to the task's branch: go on with what was saved, also on another
+    /// machine.
     ///
     /// HEAD names the branch then, and files and index have what it has. What was here is captured
     /// first, and "stillframe undo" brings it back. Local changes stay where the branch has nothing
@@ -61,9 +62,9 @@ Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")
     Resume(ResumeArgs),
     /// Say, in a command of "run --task", that its work cannot go on without a person.
     ///
-    /// Once the command has ended by itself, whatever its exit code, its work is saved on the task's branch. When
-    /// that is proven the run rests, and "task follow-up" goes on with it. If it cannot be proven, the
-    /// run has failed; the work stays here and in the store.
+    /// Once the command has ended by itself, whatever its exit code, its work is saved on the
+    /// task's branch. When that is proven the run rests, and "task follow-up" goes on with it. If
+    /// it cannot be proven, the run has failed; the work stays here and in the store.
     #[command(after_help = "\
 Example:
   stillframe run --task 42 -- sh -c 'make deploy || stillframe task block \"which port?\"'
@@ -75,8 +76,8 @@ Exit codes: 0 it is on record, 1 it could not be done, 2 the command line is wro
     },
     /// Go on with a task that waits for input, once: its run goes on in its workspace.
     ///
-    /// The workspace is brought to the branch that the task has waited with, as "task resume" does. The
-    /// command finds the input in its environment: STILLFRAME_INPUT_ID, STILLFRAME_INPUT, and
+    /// The workspace is brought to the branch that the task has waited with, as "task resume" does.
+    /// The command finds the input in its environment: STILLFRAME_INPUT_ID, STILLFRAME_INPUT, and
     /// STILLFRAME_INPUT_FILE, a file that has the text. Of two at once one goes on.
     #[command(after_help = "\
 Examples:
@@ -85,7 +86,8 @@ Examples:
 
 Exit codes: as of \"run\"; 1 the task does not wait for this input, or it could not be done.")]
     FollowUp(FollowUpArgs),
-    /// Work that no remote is proven to have: what was refused, or could not be sent. It is kept here.
+    /// Work that no remote is proven to have: what was refused, or could not be sent. It is kept
+    /// here.
     #[command(arg_required_else_help = true)]
     Quarantine {
         #[command(subcommand)]
@@ -116,9 +118,9 @@ Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     /// Bring it back to the files of this workspace.
     ///
     /// Every file is as the commit has it, which has to go on from HEAD. HEAD, its branch and the
-    /// index stay as they are, and the work stays in quarantine. What was here is captured first, and
-    /// "stillframe undo" brings it back. Where you changed something since, nothing is moved, and it
-    /// is named.
+    /// index stay as they are, and the work stays in quarantine. What was here is captured first,
+    /// and "stillframe undo" brings it back. Where you changed something since, nothing is moved,
+    /// and it is named.
     #[command(after_help = "\
 Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")]
     Restore {
@@ -127,8 +129,8 @@ Exit codes: 0 done; 1 nothing was moved, and why; 2 the command line is wrong.")
     },
     /// Let go of it, for good: the next clean-up frees what nothing else has.
     ///
-    /// Snapshots with the same content stay: to have a leaked value out of the store, purge the file
-    /// too. There is no other way to let go of such work.
+    /// Snapshots with the same content stay: to have a leaked value out of the store, purge the
+    /// file too. There is no other way to let go of such work.
     #[command(after_help = "\
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     Discard {
@@ -169,8 +171,9 @@ pub(crate) struct FollowUpArgs {
         hide_default_value = true
     )]
     pub(crate) text: String,
-    /// The commit that the task is expected to go on from, by its full id, such as that of the notice:
-    /// where somebody has gone on with the branch, nothing is claimed. Default: any that has it.
+    /// The commit that the task is expected to go on from, by its full id, such as that of the
+    /// notice: where somebody has gone on with the branch, nothing is claimed. Default: any that
+    /// has it.
     #[arg(long, value_name = "COMMIT")]
     pub(crate) expect: Option<String>,
     #[command(flatten)]
@@ -216,8 +219,8 @@ pub(crate) struct StartArgs {
     /// Default: HEAD.
     #[arg(long, value_name = "REV")]
     pub(crate) start_point: Option<String>,
-    /// The commit that the task is expected to go on from, by its full id: where it would go on from
-    /// another, nothing is moved. Default: any.
+    /// The commit that the task is expected to go on from, by its full id: where it would go on
+    /// from another, nothing is moved. Default: any.
     #[arg(long, value_name = "COMMIT")]
     pub(crate) expect: Option<String>,
 }
@@ -231,7 +234,8 @@ pub(crate) struct BranchArgs {
     #[arg(long, value_name = "TEMPLATE")]
     pub(crate) message: Option<String>,
     /// What is done where others have gone on with the branch, which stays as it is: send the work
-    /// to a branch beside it, or merge it with theirs, where no lines conflict. Default: side-branch.
+    /// to a branch beside it, or merge it with theirs, where no lines conflict. Default:
+    /// side-branch.
     #[arg(long, value_name = "side-branch|merge", value_parser = on_divergence)]
     pub(crate) on_divergence: Option<OnDivergence>,
 }

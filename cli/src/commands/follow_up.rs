@@ -80,8 +80,8 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
     Box::pin(carry(tools, carried)).await
 }
 
-/// The run that waits for input of a task: in the workspace that was named or that one is in, or else
-/// the only one. `None`: none does, or the engine has to be asked.
+/// The run that waits for input of a task: in the workspace that was named or that one is in, or
+/// else the only one. `None`: none does, or the engine has to be asked.
 async fn waiting(tools: &Tools, request: &FollowUpRequest) -> Result<Option<RunRecord>, Failure> {
     let mut found: Vec<RunRecord> = Vec::new();
     let (asked, _) = tools.engine.find_task(&request.task).await?;

@@ -52,12 +52,12 @@ const EXIT_CANCELLED: u8 = 128 + 15;
 /// How often a run that was asked to rest before it had begun is asked again.
 const SUSPEND_EVERY: Duration = Duration::from_millis(10);
 
-/// What `run` and `resume` exit with when the work was done, and the run failed for what it changed:
-/// the permission was not there, as sysexits.h has it.
+/// What `run` and `resume` exit with when the work was done, and the run failed for what it
+/// changed: the permission was not there, as sysexits.h has it.
 const EXIT_FORBIDDEN: u8 = 77;
 
-/// What `run` and `resume` exit with when the run rests until somebody answers, or there is new input:
-/// try again later, as sysexits.h has it.
+/// What `run` and `resume` exit with when the run rests until somebody answers, or there is new
+/// input: try again later, as sysexits.h has it.
 const EXIT_WAITING: u8 = 75;
 
 /// Runs the command; a signal ends it, and what follows the command is done all the same.
@@ -237,7 +237,8 @@ async fn execute(
     }
 }
 
-/// Tells of a run that has ended. `again`: the command that brings its workspace to the branch of its task.
+/// Tells of a run that has ended. `again`: the command that brings its workspace to the branch of
+/// its task.
 fn tell(
     reply: &mut Reply,
     ended: &Ended<'_>,

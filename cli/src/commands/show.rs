@@ -20,8 +20,8 @@ enum Shown {
     Session(Box<SessionDocument>),
 }
 
-/// Shows the run of exactly this id, else the session; else the only run or snapshot whose id begins
-/// so; the snapshot that the name means in this workspace, if there is one.
+/// Shows the run of exactly this id, else the session; else the only run or snapshot whose id
+/// begins so; the snapshot that the name means in this workspace, if there is one.
 pub(super) async fn show(
     tools: &Tools,
     id: &str,

@@ -44,8 +44,8 @@ pub(crate) struct Shown {
     checkpoints: Vec<CheckpointRecord>,
     /// What people outside were to be told of it, the oldest first.
     notices: Vec<NoticeRecord>,
-    /// Where a checkpoint from here would go and how, and who says so: the names of keys and options
-    /// with what holds. The remote is an address, if the workspace has one of that name.
+    /// Where a checkpoint from here would go and how, and who says so: the names of keys and
+    /// options with what holds. The remote is an address, if the workspace has one of that name.
     settings: Vec<Held>,
 }
 
@@ -330,8 +330,8 @@ pub(crate) fn told_of_killed(event: &Event) -> Option<String> {
     ))
 }
 
-/// Tells how a run came to the branch of its task, if it is of one. `again`: the command that brings the
-/// branch here to what was saved of the run, without which git would carry that along.
+/// Tells how a run came to the branch of its task, if it is of one. `again`: the command that
+/// brings the branch here to what was saved of the run, without which git would carry that along.
 pub(super) fn tell_of_resume(
     reply: &mut Reply,
     resumed: Option<&ResumedWork>,
@@ -550,7 +550,9 @@ fn line(task: &WorkTaskRecord) -> String {
         let failures = count(u64::from(task.failures_in_a_row), "failure");
         line.push_str(&format!("  {failures} in a row"));
     }
-    if let Some(at) = &task.next_retry_at {
+    let last = task.last_checkpoint.as_ref();
+    let waits = last.is_some_and(|last| last.status != "discarded");
+    if let Some(at) = task.next_retry_at.as_ref().filter(|_| waits) {
         line.push_str(&format!("  is sent again at {at:.0}"));
     }
     if let Some(class) = &task.last_failure_class {

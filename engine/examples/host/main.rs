@@ -60,7 +60,8 @@ async fn main() -> Answer<()> {
         ended: 0,
     };
     submit(&engine).await?;
-    // It dies after a while. What it has handled is in `position`, and the engine goes on without it.
+    // It dies after a while. What it has handled is in `position`, and the engine goes on without
+    // it.
     desk.follow(RUNS / 3).await?;
     println!("the subscriber died at position {}", desk.position());
     desk.follow(RUNS).await?;

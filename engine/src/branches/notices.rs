@@ -152,12 +152,12 @@ fn row(
     }
 }
 
-/// What somebody else has said, as code of Markdown: one line of at most 240 characters that people see
-/// as it is. Nobody is mentioned by it, nothing is a link, and no text passes for a marker.
+/// What somebody else has said, as code of Markdown: one line of at most 240 characters that people
+/// see as it is. Nobody is mentioned by it, nothing is a link, and no text passes for a marker.
 ///
-/// Code is closed by as many backticks as began it, and loses one blank at each end where it has both
-/// (CommonMark 0.31, 6.1). A comment begins in code too for whoever searches the text alone, so that a
-/// space without width stands in it.
+/// Code is closed by as many backticks as began it, and loses one blank at each end where it has
+/// both (CommonMark 0.31, 6.1). A comment begins in code too for whoever searches the text alone,
+/// so that a space without width stands in it.
 fn quoted(text: &str) -> String {
     let text = Failure::of_work(text.trim()).line();
     let text = text.replace("<!--", "<\u{200b}!--");
@@ -173,8 +173,9 @@ fn quoted(text: &str) -> String {
     format!("{fence}{blank}{text}{blank}{fence}")
 }
 
-/// Whether somebody may begin to send a notice. `is_being_sent`: the engine that began to is still at
-/// it. `due_by`: only if it is due by then; `None`: somebody asks for it, also after the last try.
+/// Whether somebody may begin to send a notice. `is_being_sent`: the engine that began to is still
+/// at it. `due_by`: only if it is due by then; `None`: somebody asks for it, also after the last
+/// try.
 pub(crate) fn may_be_claimed(
     notice: &NoticeRow,
     is_being_sent: bool,
@@ -223,8 +224,8 @@ pub(crate) fn sent(notice: &NoticeRow, now: Timestamp) -> Result<NoticeRow, Ille
     })
 }
 
-/// A notice of which it is not known whether it was sent, because its engine stops: as if it had not
-/// been tried. What was given up before stays so.
+/// A notice of which it is not known whether it was sent, because its engine stops: as if it had
+/// not been tried. What was given up before stays so.
 pub(crate) fn unanswered(
     notice: &NoticeRow,
     now: Timestamp,

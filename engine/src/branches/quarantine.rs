@@ -55,7 +55,18 @@ pub(crate) fn unsaved<'a>(
         earlier: pending,
     }));
     found.sort_by_key(|unsaved| unsaved.newest.seq);
-    found
+    let mut of_commits: Vec<Unsaved> = Vec::new();
+    for unsaved in found {
+        let has_it = |other: &&mut Unsaved| other.newest.commit == unsaved.newest.commit;
+        match of_commits.iter_mut().find(has_it) {
+            // It was made again in the same second, and refused again.
+            Some(same) => same
+                .earlier
+                .extend([unsaved.earlier, vec![unsaved.newest]].concat()),
+            None => of_commits.push(unsaved),
+        }
+    }
+    of_commits
 }
 
 /// The numbers of the checkpoints that the store need not keep any more: the user has let go of
@@ -142,6 +153,9 @@ mod tests {
         assert_eq!(rows(&[Refused, Proven]), [[1]], "it is made without that");
         assert_eq!(rows(&[Made, Refused, Proven]), [[1, 2]]);
         assert_eq!(rows(&[Refused, Refused]), [[1], [2]]);
+        let mut twice = [row("t", 1, Refused), row("t", 2, Refused)];
+        twice[1].commit = twice[0].commit.clone();
+        assert_eq!(numbers(&twice), [[2, 1]], "what is listed is one commit");
         assert_eq!(rows(&[Made, Refused, Made]), [vec![1, 2], vec![3]]);
         // The next was made on what was sent, and has it.
         assert_eq!(rows(&[Made, Sent, Made, Refused, Proven]), [[3, 4]]);

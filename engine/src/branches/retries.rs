@@ -24,8 +24,9 @@ pub(crate) fn next_try(failed: u32, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// Notes a try to send the work of a task. `failed`: why it was not sent. `is_new`: it was not tried
-/// before. What fails for a reason that may pass is due again; all else waits for the next checkpoint.
+/// Notes a try to send the work of a task. `failed`: why it was not sent. `is_new`: it was not
+/// tried before. What fails for a reason that may pass is due again; all else waits for the next
+/// checkpoint.
 pub(crate) fn note(
     task: &mut WorkTaskRow,
     failed: Option<FailureKind>,
@@ -45,8 +46,8 @@ pub(crate) fn note(
     task.next_retry_at = next.flatten();
 }
 
-/// The task once somebody sends its work again, whose it is for five minutes; `None`: it is not due, or
-/// a run works on it, which saves it when it ends.
+/// The task once somebody sends its work again, whose it is for five minutes; `None`: it is not
+/// due, or a run works on it, which saves it when it ends.
 pub(crate) fn claimed(task: &WorkTaskRow, now: Timestamp) -> Option<WorkTaskRow> {
     let is_due = task.next_retry_at.is_some_and(|at| at <= now);
     (is_due && task.active_run.is_none()).then(|| WorkTaskRow {
@@ -55,8 +56,8 @@ pub(crate) fn claimed(task: &WorkTaskRow, now: Timestamp) -> Option<WorkTaskRow>
     })
 }
 
-/// Of the checkpoints of a task, those that are sent again: of each repository the newest, if that was
-/// not sent for a reason that may pass. It has the others.
+/// Of the checkpoints of a task, those that are sent again: of each repository the newest, if that
+/// was not sent for a reason that may pass. It has the others.
 pub(crate) fn to_send(checkpoints: &[CheckpointRow]) -> Vec<CheckpointRow> {
     let mut repositories: Vec<&str> = checkpoints.iter().map(|row| &*row.repository).collect();
     repositories.sort_unstable();

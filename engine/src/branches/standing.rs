@@ -46,8 +46,8 @@ pub(crate) fn gone_on(
     })
 }
 
-/// The task after what happens to the run that works on it; `None`: the run still does. `why`: why the
-/// run failed, and `not_saved`: why what it had is not on the branch.
+/// The task after what happens to the run that works on it; `None`: the run still does. `why`: why
+/// the run failed, and `not_saved`: why what it had is not on the branch.
 pub(crate) fn ended(
     task: &WorkTaskRow,
     run: RunEvent,
@@ -78,8 +78,8 @@ pub(crate) fn ended(
     })
 }
 
-/// What kind of trouble ended a run; `None`: none did. Only what is known: whether it was a test that
-/// failed is the command's to know.
+/// What kind of trouble ended a run; `None`: none did. Only what is known: whether it was a test
+/// that failed is the command's to know.
 fn class(
     run: RunEvent,
     why: Option<&Failure>,

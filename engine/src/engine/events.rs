@@ -54,8 +54,8 @@ impl Engine {
     }
 
     /// The number in its session from which on the events of the query's session or run are kept,
-    /// where earlier ones of it [were removed](Engine::trim_log): what a reader without a place does
-    /// not get. `None`: none was, or the query is of all sessions.
+    /// where earlier ones of it [were removed](Engine::trim_log): what a reader without a place
+    /// does not get. `None`: none was, or the query is of all sessions.
     pub async fn oldest_sequence(&self, query: &EventQuery) -> Result<Option<u64>, Error> {
         let asked = query.clone();
         let look = move |store: &dyn StateStore| stream::oldest_sequence(store, &asked);

@@ -27,8 +27,9 @@ impl Engine {
     /// Stillframe.
     ///
     /// `records.jsonl` has an [`ExportLine`] on each line: the session and its reviews, the runs,
-    /// each event that is still in the log, and the artifacts. `artifacts/` has the content of each,
-    /// in a file that its line names. The directory and all in it can be read by their owner alone.
+    /// each event that is still in the log, and the artifacts. `artifacts/` has the content of
+    /// each, in a file that its line names. The directory and all in it can be read by their owner
+    /// alone.
     ///
     /// ```no_run
     /// # use stillframe::options::ExportRequest;

@@ -29,9 +29,10 @@ use crate::step::adapter::Adapter;
 
 impl Engine {
     /// Says of a run that another engine has that its work cannot go on without a person, as
-    /// [`RunContext::blocked`](crate::RunContext::blocked) does in the engine that has it: once what
-    /// it has started has ended by itself, the run is blocked. It is for that, such as its command, or
-    /// something that this has left behind: on `Ok` it counts, unless the run is ended before.
+    /// [`RunContext::blocked`](crate::RunContext::blocked) does in the engine that has it: once
+    /// what it has started has ended by itself, the run is blocked. It is for that, such as its
+    /// command, or something that this has left behind: on `Ok` it counts, unless the run is ended
+    /// before.
     ///
     /// # Errors
     ///
@@ -51,22 +52,23 @@ impl Engine {
     }
 
     /// Goes on with a task that waits for input, by what its host calls it: see
-    /// [`Engine::find_task`]. Where several repositories have one of that name that waits, the workspace
-    /// of `options` says which. Its run goes on in its workspace, which is brought to the branch that
-    /// the task has waited with, and `adapter` gets the input as
+    /// [`Engine::find_task`]. Where several repositories have one of that name that waits, the
+    /// workspace of `options` says which. Its run goes on in its workspace, which is brought to the
+    /// branch that the task has waited with, and `adapter` gets the input as
     /// [`RunContext::follow_up`](crate::RunContext::follow_up). What `options` leave out is as the
     /// run was started; who asks the remote is not kept, and comes from them or the engine.
     ///
-    /// Of two that claim a task one gets it. The input is consumed, and no later call takes one with
-    /// the same or a lower number.
+    /// Of two that claim a task one gets it. The input is consumed, and no later call takes one
+    /// with the same or a lower number.
     ///
-    /// Who may answer, and where people answer, is the host's to know, and so is what becomes of the
-    /// branch: no remote says here that a pull request exists. A host that has opened one takes its
-    /// input from there, and tells whoever answers at the old place, once.
+    /// Who may answer, and where people answer, is the host's to know, and so is what becomes of
+    /// the branch: no remote says here that a pull request exists. A host that has opened one takes
+    /// its input from there, and tells whoever answers at the old place, once.
     ///
-    /// People may go on with the branch before they answer, and the run goes on from what they made of
-    /// it: it has what was proven in any case. Where it is to go on from the commit that they were told
-    /// of and from nothing else, [`WorkBranchOptions::expected`] of the options names that.
+    /// People may go on with the branch before they answer, and the run goes on from what they made
+    /// of it: it has what was proven in any case. Where it is to go on from the commit that they
+    /// were told of and from nothing else, [`WorkBranchOptions::expected`] of the options names
+    /// that.
     ///
     /// ```no_run
     /// # use stillframe::tasks::FollowUpInput;
@@ -89,8 +91,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Nothing was claimed. `NotFound`: there is no such task. `Conflict`: the task does not wait, or
-    /// not for this input; or its workspace cannot be brought to the branch, as
+    /// Nothing was claimed. `NotFound`: there is no such task. `Conflict`: the task does not wait,
+    /// or not for this input; or its workspace cannot be brought to the branch, as
     /// [`SessionManager::resume_task`](crate::SessionManager::resume_task) says, which has more of
     /// them. `InvalidOptions`: the number is none, or the options are of another task or workspace.
     /// `LimitExceeded`: the text is too long.

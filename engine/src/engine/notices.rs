@@ -10,8 +10,8 @@ use crate::saving::outbox::{self, Which};
 use crate::saving::recorded;
 
 impl Engine {
-    /// What people are told, or were, of the work of tasks, in the order in which it was written. It is
-    /// kept whether or not somebody tells them.
+    /// What people are told, or were, of the work of tasks, in the order in which it was written.
+    /// It is kept whether or not somebody tells them.
     pub async fn notices(&self) -> Result<Vec<NoticeRecord>, Error> {
         self.read(|store| {
             let found = outbox::with_tasks(store, false)?.into_iter();
@@ -22,14 +22,15 @@ impl Engine {
         .await
     }
 
-    /// Sends all notices that are to be sent, also those whose next try is later, and once more those that
-    /// were given up after their last try. Answers what became of each that was tried. One that another
-    /// engine is sending is left to that, and one that its target never takes stays given up.
+    /// Sends all notices that are to be sent, also those whose next try is later, and once more
+    /// those that were given up after their last try. Answers what became of each that was tried.
+    /// One that another engine is sending is left to that, and one that its target never takes
+    /// stays given up.
     ///
     /// # Errors
     ///
-    /// `InvalidOptions`: this engine has [no sink](crate::EngineOptions::notices). That a notice was
-    /// not sent is no error: [`NoticeRecord::error`] says why.
+    /// `InvalidOptions`: this engine has [no sink](crate::EngineOptions::notices). That a notice
+    /// was not sent is no error: [`NoticeRecord::error`] says why.
     pub async fn send_notices(&self) -> Result<Vec<NoticeRecord>, Error> {
         let Some(sink) = self.core.parts.settings.notice_sink.clone() else {
             return Err(Error::invalid_options(

@@ -42,9 +42,10 @@ pub struct EngineOptions {
     pub max_operations: usize,
     /// How many captures, comparisons, restores and the like may occupy a thread at once; others
     /// wait, and of those that wait, interactive work is done before batch work, and work on small
-    /// workspaces before work on large ones, which have 2000 files or more. Work on large workspaces
-    /// takes at most three quarters of the threads, if there are several. Brief steps, such as opening
-    /// a workspace, wait for none of this, and as many artifacts again may be stored. Default: 8.
+    /// workspaces before work on large ones, which have 2000 files or more. Work on large
+    /// workspaces takes at most three quarters of the threads, if there are several. Brief steps,
+    /// such as opening a workspace, wait for none of this, and as many artifacts again may be
+    /// stored. Default: 8.
     pub max_blocking: usize,
     /// How long to wait for a workspace that somebody else uses, before `Busy`. Default: 10 s.
     pub lock_timeout: Duration,
@@ -109,8 +110,8 @@ pub struct EngineOptions {
     pub(crate) credentials: Option<BoxCredentials>,
     /// Who tells people of the work of tasks: see [`EngineOptions::notices`].
     pub(crate) notice_sink: Option<BoxSink>,
-    /// How long each call of the sink may take. One that takes longer was not sent, as far as anybody
-    /// knows, and is tried again. Default: 10 s.
+    /// How long each call of the sink may take. One that takes longer was not sent, as far as
+    /// anybody knows, and is tried again. Default: 10 s.
     pub notice_timeout: Duration,
 }
 
@@ -223,11 +224,11 @@ impl EngineOptions {
         self
     }
 
-    /// Has `sink` tell people what became of the work of tasks: in the background, soon after it is on
-    /// record, at the start of the engine what is left, and as often as questions are looked at what is
-    /// tried again. A shutdown waits for that as for other work. Default: nobody is told; what is to be
-    /// told is kept ([`Engine::notices`](crate::Engine::notices)), and sent by the first engine that has
-    /// a sink.
+    /// Has `sink` tell people what became of the work of tasks: in the background, soon after it is
+    /// on record, at the start of the engine what is left, and as often as questions are looked at
+    /// what is tried again. A shutdown waits for that as for other work. Default: nobody is told;
+    /// what is to be told is kept ([`Engine::notices`](crate::Engine::notices)), and sent by the
+    /// first engine that has a sink.
     pub fn notices(mut self, sink: impl NoticeSink) -> Self {
         self.notice_sink = Some(Arc::new(sink));
         self

@@ -51,7 +51,8 @@ impl Engine {
         .await
     }
 
-    /// The session of this id; `NotFound` if there is none. Unlike [`Engine::session`] it makes none.
+    /// The session of this id; `NotFound` if there is none. Unlike [`Engine::session`] it makes
+    /// none.
     pub async fn find_session(&self, id: &str) -> Result<SessionRecord, Error> {
         let unknown = || Error::not_found(format!("there is no session {id:?}"));
         let asked = SessionId::try_from(id.to_owned()).map_err(|_| unknown())?;
@@ -271,9 +272,9 @@ impl Engine {
             .await
     }
 
-    /// The calls of tools in a run, in the order in which they were first told: those that the engine
-    /// made, and those that adapters told of with an event `tool_call_started`, `tool_call_completed`
-    /// or `tool_call_failed` that says which call it is about (`call_id`).
+    /// The calls of tools in a run, in the order in which they were first told: those that the
+    /// engine made, and those that adapters told of with an event `tool_call_started`,
+    /// `tool_call_completed` or `tool_call_failed` that says which call it is about (`call_id`).
     ///
     /// # Errors
     ///

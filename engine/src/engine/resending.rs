@@ -11,8 +11,8 @@ use crate::saving::resend;
 /// How soon it is noticed that the engine is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Sends again what is due, for as long as the engine is there and takes work. A command that is over
-/// soon does not begin with it.
+/// Sends again what is due, for as long as the engine is there and takes work. A command that is
+/// over soon does not begin with it.
 pub(super) async fn send_those_due(engine: Weak<Shared>) {
     loop {
         let Some(parts) = engine.upgrade().map(|shared| shared.parts.clone()) else {

@@ -41,8 +41,8 @@ impl Engine {
     }
 
     /// A task with all of its checkpoints, by what its host calls it, with its namespace if it has
-    /// one: `42`, or `platform/project/42`. Where its work went to several remotes, it is the one that
-    /// was last saved to.
+    /// one: `42`, or `platform/project/42`. Where its work went to several remotes, it is the one
+    /// that was last saved to.
     ///
     /// # Errors
     ///
@@ -65,8 +65,8 @@ impl Engine {
             .await
     }
 
-    /// Where the work of a task would go from a workspace: an address without credentials. `None`: it
-    /// would be kept in the store alone. Nobody is asked anything.
+    /// Where the work of a task would go from a workspace: an address without credentials. `None`:
+    /// it would be kept in the store alone. Nobody is asked anything.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl Engine {
         self.core.parts.blocking.run(find).await?
     }
 
-    /// Lets checkpoints of a workspace be sent although `finding` is in them: the user knows that it
-    /// is no secret. It is for the user alone to say so.
+    /// Lets checkpoints of a workspace be sent although `finding` is in them: the user knows that
+    /// it is no secret. It is for the user alone to say so.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl Engine {
         }
     }
 
-    /// Takes back what [`Engine::allow_secret`] has allowed: the next checkpoint with `finding` in it
-    /// is not sent. What was sent stays where it is.
+    /// Takes back what [`Engine::allow_secret`] has allowed: the next checkpoint with `finding` in
+    /// it is not sent. What was sent stays where it is.
     ///
     /// # Errors
     ///
@@ -200,8 +200,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `NotFound`: there is no such run. `InvalidOptions`: it is of no task. `Conflict`: its work has
-    /// ended, or not begun.
+    /// `NotFound`: there is no such run. `InvalidOptions`: it is of no task. `Conflict`: its work
+    /// has ended, or not begun.
     pub async fn work_branch_of(
         &self,
         run: &RunId,
@@ -214,9 +214,9 @@ impl Engine {
     }
 
     /// Saves the work of a run that another engine has, while it is at work, as
-    /// [`RunContext::checkpoint_now`](crate::RunContext::checkpoint_now) does in the engine that has
-    /// it, but in its own repository alone. It is for what the run has started, such as its command. Of
-    /// two checkpoints of a task one waits for the other.
+    /// [`RunContext::checkpoint_now`](crate::RunContext::checkpoint_now) does in the engine that
+    /// has it, but in its own repository alone. It is for what the run has started, such as its
+    /// command. Of two checkpoints of a task one waits for the other.
     ///
     /// # Errors
     ///

@@ -191,7 +191,8 @@ impl Engine {
 
     /// Removes old events, and old sessions that have ended with all that is on record of them, as
     /// the options say; by default nothing. It may be called at any time, while runs go on, and
-    /// repeated: a removal that was interrupted is finished by the next engine, or the next clean-up.
+    /// repeated: a removal that was interrupted is finished by the next engine, or the next
+    /// clean-up.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -219,16 +220,17 @@ impl Engine {
     /// not used again, not even by a session that is made anew under the id of a removed one. The
     /// id of a removed run or event is unknown from then on: what is sent under it is done again.
     ///
-    /// It removes few at a time, so that others can write in between. A session to which something is
-    /// written meanwhile stays as a whole; once its removal has begun, writing to it is `Conflict`.
-    /// Sessions and content of artifacts are removed while nobody stores an artifact: they may have
-    /// to wait for the next call.
+    /// It removes few at a time, so that others can write in between. A session to which something
+    /// is written meanwhile stays as a whole; once its removal has begun, writing to it is
+    /// `Conflict`. Sessions and content of artifacts are removed while nobody stores an artifact:
+    /// they may have to wait for the next call.
     ///
     /// # Errors
     ///
-    /// `Corrupt`: an event that would be removed is damaged. What came before it was removed. `Busy`:
-    /// artifacts are stored all the time; the next call goes on. Where something was removed before the
-    /// error, it wraps a [`LogTrimStopped`](crate::upkeep::LogTrimStopped) that says how much.
+    /// `Corrupt`: an event that would be removed is damaged. What came before it was removed.
+    /// `Busy`: artifacts are stored all the time; the next call goes on. Where something was
+    /// removed before the error, it wraps a [`LogTrimStopped`](crate::upkeep::LogTrimStopped) that
+    /// says how much.
     pub async fn trim_log(&self, kept: LogRetention) -> Result<LogTrimOutcome, Error> {
         let core = self.core.clone();
         self.core
@@ -240,9 +242,9 @@ impl Engine {
             .await
     }
 
-    /// As [`Engine::trim_log`], for a host that calls it after every operation: it does something at
-    /// most once a day in a state directory, which it remembers by a file there, and begins nothing
-    /// more after two seconds; the next day goes on. `None`: it was done within a day.
+    /// As [`Engine::trim_log`], for a host that calls it after every operation: it does something
+    /// at most once a day in a state directory, which it remembers by a file there, and begins
+    /// nothing more after two seconds; the next day goes on. `None`: it was done within a day.
     ///
     /// # Errors
     ///
@@ -401,9 +403,9 @@ impl Engine {
             .await?
     }
 
-    /// Deletes an artifact; the key may be used again. It waits until nobody stores an artifact, at most
-    /// 30 seconds: then it is `Busy`. `NotFound` if there is none, and `Unavailable` if it is kept by
-    /// another store than this engine has.
+    /// Deletes an artifact; the key may be used again. It waits until nobody stores an artifact, at
+    /// most 30 seconds: then it is `Busy`. `NotFound` if there is none, and `Unavailable` if it is
+    /// kept by another store than this engine has.
     pub async fn remove_artifact(&self, key: &str) -> Result<(), Error> {
         let artifact = self.artifact(key).await?;
         self.core.parts.artifacts.check_kept_here(&artifact)?;

@@ -156,8 +156,8 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// The work of a run has stopped, because it cannot go on without a person. Data: `reason`,
     /// `worked_ms`.
     RUN_BLOCKED = "run_blocked";
-    /// A command of a run says that it cannot go on without a person: the run is blocked once it has
-    /// ended. Data: `reason`, `flow`, `context`.
+    /// A command of a run says that it cannot go on without a person: the run is blocked once it
+    /// has ended. Data: `reason`, `flow`, `context`.
     BLOCK_REPORTED = "block_reported";
     /// The work of a run is about to be saved on its work branch. Data: `task_id`, `checkpoint`
     /// (`wip`, `periodic` or `blocked`), `file_count`.
@@ -209,7 +209,8 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     FOLLOWUP_DETECTED = "followup_detected";
     /// A run that goes on with a task was submitted. Data: the same, `run_id`.
     FOLLOWUP_ENQUEUED = "followup_enqueued";
-    /// A run goes on with a task from its stored branch. Data: the same, and the `text` of the input.
+    /// A run goes on with a task from its stored branch. Data: the same, and the `text` of the
+    /// input.
     FOLLOWUP_RESUMED = "followup_resumed";
     /// No other run gets this input. Data: the same.
     FOLLOWUP_CONSUMED = "followup_consumed";
@@ -245,7 +246,8 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     TASK_COMPLETED = "task_completed";
     /// A part of a step's work failed. Data: the same, `kind`, `reason`.
     TASK_FAILED = "task_failed";
-    /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`, `work_goes_on`.
+    /// A run asks, and waits. Data: `question_id`, `step_id`, `question`, `deadline`,
+    /// `work_goes_on`.
     QUESTION_ASKED = "question_asked";
     /// Nobody answered for long, and the run rests until somebody does. Data: `questions`, a list
     /// of ids; `reason`.
@@ -285,8 +287,8 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// The engine failed beside the work of a run. Data: `kind`, `message`.
     ERROR_OCCURRED = "error_occurred";
     /// A run did, or was about to do, what its policy or a limit forbids. Data: a
-    /// [`PolicyViolation`](crate::policy::PolicyViolation), which has `kind`, `message`, `action`, and
-    /// what it is about.
+    /// [`PolicyViolation`](crate::policy::PolicyViolation), which has `kind`, `message`, `action`,
+    /// and what it is about.
     POLICY_VIOLATION = "policy_violation";
 }
 
@@ -297,8 +299,8 @@ event_types! { MEANINGS_OF_ENGINE_AND_ADAPTERS, OF_ENGINE_AND_ADAPTERS:
     /// `snapshot_before`. An adapter may write it, and with a `call_id` of 1 to 200 bytes it is the
     /// [record](crate::records::ToolCallRecord) of a call.
     ///
-    /// An `input` or `output` of 1,024 bytes or more becomes an artifact: instead of it the data has
-    /// `input_ref`, `input_summary` and `input_size_bytes`, or the same of the output.
+    /// An `input` or `output` of 1,024 bytes or more becomes an artifact: instead of it the data
+    /// has `input_ref`, `input_summary` and `input_size_bytes`, or the same of the output.
     TOOL_CALL_STARTED = "tool_call_started";
     /// A call of a tool succeeded. Data: the same without `input`, `output`, `snapshot_after`,
     /// `warning`. An adapter may write it.
@@ -321,21 +323,22 @@ event_types! { MEANINGS_IN_COMMON:
     /// An agent ended its turn. Data is the writer's.
     TURN_COMPLETED = "turn_completed";
     /// This was used since the last report: a [`Usage`](crate::policy::Usage), which has
-    /// `input_tokens`, `output_tokens` and `cost`, no totals. The tokens are added to [the totals of
-    /// the run](crate::records::RunRecord::total_tokens). Further keys are the writer's; up to 64
-    /// KiB.
+    /// `input_tokens`, `output_tokens` and `cost`, no totals. The tokens are added to [the totals
+    /// of the run](crate::records::RunRecord::total_tokens). Further keys are the writer's; up to
+    /// 64 KiB.
     TOKEN_USAGE_UPDATED = "token_usage_updated";
     /// An error that occurred is overcome. Data: `kind`, `message`.
     ERROR_RECOVERED = "error_recovered";
     /// A call of a tool waits for somebody to allow it. Data: `call_id`, `tool_name`, `url`,
-    /// `message`. The engine writes it where a [policy asks](crate::policy::PolicyDecision::Ask), with
-    /// the `question_id` of what is asked, and the `call_id` of a call that an adapter tells of.
+    /// `message`. The engine writes it where a [policy asks](crate::policy::PolicyDecision::Ask),
+    /// with the `question_id` of what is asked, and the `call_id` of a call that an adapter tells
+    /// of.
     TOOL_APPROVAL_REQUESTED = "tool_approval_requested";
-    /// A call of a tool was allowed. Data: as of its request. The engine writes it when the run gets
-    /// the answer.
+    /// A call of a tool was allowed. Data: as of its request. The engine writes it when the run
+    /// gets the answer.
     TOOL_APPROVAL_GRANTED = "tool_approval_granted";
-    /// A call of a tool was refused. Data: as of its request. The engine writes it when the run gets
-    /// the answer.
+    /// A call of a tool was refused. Data: as of its request. The engine writes it when the run
+    /// gets the answer.
     TOOL_APPROVAL_DENIED = "tool_approval_denied";
 }
 

@@ -45,8 +45,8 @@ impl From<&Event> for EventPlace {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct PositionsForgotten {
-    /// The first position from which on no event was removed, of those that were asked for: a reader
-    /// goes on with [`after_position`](EventQuery::after_position) of one less.
+    /// The first position from which on no event was removed, of those that were asked for: a
+    /// reader goes on with [`after_position`](EventQuery::after_position) of one less.
     pub oldest: u64,
     /// The same as a sequence number, where the events of one session were asked for: a reader goes
     /// on with a [`Cursor`](crate::Cursor) after one less.

@@ -8,11 +8,12 @@ use crate::records::notice::NoticeRecord;
 
 /// Tells people outside: writes a comment, calls a webhook, sends a mail.
 ///
-/// One notice of an engine is sent at a time, and one engine at a time sends a notice. Before each try
-/// the target is asked whether it shows the notice. So people see a notice once where the target can
-/// be read back, also if this process is killed in between; elsewhere at least once, with the token as
-/// a key by which the target may know it. Dropping a future ends what it does: that happens after
-/// [`EngineOptions::notice_timeout`](crate::EngineOptions::notice_timeout), and when the engine stops.
+/// One notice of an engine is sent at a time, and one engine at a time sends a notice. Before each
+/// try the target is asked whether it shows the notice. So people see a notice once where the
+/// target can be read back, also if this process is killed in between; elsewhere at least once,
+/// with the token as a key by which the target may know it. Dropping a future ends what it does:
+/// that happens after [`EngineOptions::notice_timeout`](crate::EngineOptions::notice_timeout), and
+/// when the engine stops.
 ///
 /// ```
 /// use stillframe::records::NoticeRecord;
@@ -40,8 +41,8 @@ pub trait NoticeSink: Send + Sync + 'static {
     /// Sends a notice. `Ok`: people see it from now on.
     fn send(&self, notice: &NoticeRecord) -> impl Future<Output = Result<(), NoticeError>> + Send;
 
-    /// Whether the target shows the notice with this token, also if a process sent it that was killed
-    /// meanwhile. `Err`: the notice is not sent this time.
+    /// Whether the target shows the notice with this token, also if a process sent it that was
+    /// killed meanwhile. `Err`: the notice is not sent this time.
     fn shows(&self, token: &str) -> impl Future<Output = Result<Shown, NoticeError>> + Send;
 }
 

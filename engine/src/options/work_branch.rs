@@ -31,8 +31,8 @@ pub enum OnDivergence {
     #[default]
     SideBranch,
     /// The work is merged with what is there, by lines as git merges, in the store; the workspace
-    /// stays as it is until the task is resumed. Where both have changed the same lines, or somebody
-    /// is on the branch before the merge is, the work goes to a branch beside it.
+    /// stays as it is until the task is resumed. Where both have changed the same lines, or
+    /// somebody is on the branch before the merge is, the work goes to a branch beside it.
     Merge,
 }
 
@@ -68,13 +68,13 @@ pub struct WorkBranchOptions {
     /// Where a branch begins that is nowhere yet: a commit by its full id, a branch or a tag of the
     /// repository. Default: what HEAD names.
     pub start_point: Option<String>,
-    /// The commit that the task is expected to go on from, by its full id: where a resume, or a run that
-    /// begins, would go on from another one, the remote is asked once more, and then it is `Conflict`.
-    /// What is saved does not depend on it. Default: any.
+    /// The commit that the task is expected to go on from, by its full id: where a resume, or a run
+    /// that begins, would go on from another one, the remote is asked once more, and then it is
+    /// `Conflict`. What is saved does not depend on it. Default: any.
     pub expected: Option<String>,
-    /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}`, `{task}`
-    /// and `{step}`, the step that the run is in, stand for these. Trailers that name them follow in
-    /// any case.
+    /// The message of the commits, in the place of `[checkpoint] stillframe run …`; `{runId}`,
+    /// `{task}` and `{step}`, the step that the run is in, stand for these. Trailers that name them
+    /// follow in any case.
     pub message: Option<String>,
     /// Where that is, once it is known: it is not looked for again.
     pub(crate) pinned: Option<Pinned>,
@@ -84,8 +84,8 @@ pub struct WorkBranchOptions {
     pub(crate) credentials: Option<BoxCredentials>,
     /// How long one call of git may take. Default: 120 seconds.
     pub call_timeout: Duration,
-    /// The most bytes of files that the commits of one push may add, uncompressed; what has more is kept
-    /// in the store, and is `TooLarge`. Default: any.
+    /// The most bytes of files that the commits of one push may add, uncompressed; what has more is
+    /// kept in the store, and is `TooLarge`. Default: any.
     pub max_push_bytes: Option<u64>,
     /// How often the progress of a run is saved at most: see
     /// [`RunContext::checkpoint`](crate::RunContext::checkpoint). Zero: never, unless it is asked

@@ -18,22 +18,22 @@ const MAX_TOLD_PATHS: usize = 5;
 
 /// What a run may do, without anybody being asked. Default: no limits.
 ///
-/// They are stored with the run, and hold when it is resumed too: those that are given then can only
-/// be stricter. What was used is counted over all resumptions.
+/// They are stored with the run, and hold when it is resumed too: those that are given then can
+/// only be stricter. What was used is counted over all resumptions.
 ///
 /// The limits of changes, which need a workspace, are checked when the work of the run has ended,
-/// against the [diff](crate::backends::Diff) of its two snapshots. So they hold for whatever changes
-/// a file, such as a command of a shell. A run that went beyond one is `failed`, and is rolled back
-/// if that was asked for. A path that a rule leaves out of the snapshots is not checked, unless
-/// [`include`](crate::WorkspaceOptions::include) captures it.
+/// against the [diff](crate::backends::Diff) of its two snapshots. So they hold for whatever
+/// changes a file, such as a command of a shell. A run that went beyond one is `failed`, and is
+/// rolled back if that was asked for. A path that a rule leaves out of the snapshots is not
+/// checked, unless [`include`](crate::WorkspaceOptions::include) captures it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct RunLimits {
     /// How long the work may take, without the time for which the run rests, or does nothing but
     /// wait for an answer of a person; after that it is cancelled, and the run is `failed`. (After
-    /// [`RunOptions::timeout`](crate::RunOptions::timeout) it is `timeout`, and that time begins anew
-    /// when the run is resumed.)
+    /// [`RunOptions::timeout`](crate::RunOptions::timeout) it is `timeout`, and that time begins
+    /// anew when the run is resumed.)
     #[serde(
         rename = "max_duration_ms",
         with = "milliseconds",
@@ -54,8 +54,8 @@ pub struct RunLimits {
     /// How many files and links may be added, modified or deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_changed_files: Option<u64>,
-    /// How many bytes the files and links that were added or modified may have together, as they are
-    /// when the work has ended.
+    /// How many bytes the files and links that were added or modified may have together, as they
+    /// are when the work has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_changed_bytes: Option<u64>,
     /// Paths that must not change, with all below them: globs, in which `*` and `?` do not cross

@@ -22,8 +22,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lets every process that a command starts, directly or not, become a child of this process when
 /// its own parent ends, for as long as this lives.
 ///
-/// It is for a process that starts nothing but this command, and git: whatever else is its child then
-/// is the command's.
+/// It is for a process that starts nothing but this command, and git: whatever else is its child
+/// then is the command's.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     was_reaper: bool,

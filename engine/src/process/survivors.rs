@@ -17,8 +17,8 @@ use crate::records::recovery::Survivor;
 /// has its id by now.
 pub(crate) const CURRENT_RUN: &str = "STILLFRAME_CURRENT_RUN";
 
-/// The variable that says in which state directory that run is on record: a host may choose the same
-/// id in two.
+/// The variable that says in which state directory that run is on record: a host may choose the
+/// same id in two.
 pub(crate) const CURRENT_STATE: &str = "STILLFRAME_CURRENT_STATE";
 
 /// What a state directory is known by, as long as processes live: its device and inode, which a

@@ -63,7 +63,8 @@ pub struct AgentRecord {
     pub ended_at: Option<Timestamp>,
 }
 
-/// An agent that is about to begin: see [`RunContext::begin_agent`](crate::RunContext::begin_agent).
+/// An agent that is about to begin: see
+/// [`RunContext::begin_agent`](crate::RunContext::begin_agent).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentDraft {

@@ -11,7 +11,8 @@ use stillframe_backends::RelPath;
 pub struct AllowedSecretRecord {
     /// The rule that finds it.
     pub rule: String,
-    /// The file, from the top of the work tree; the top itself: a message, or the name of an author.
+    /// The file, from the top of the work tree; the top itself: a message, or the name of an
+    /// author.
     pub path: RelPath,
     /// What tells the value from others.
     pub fingerprint: String,

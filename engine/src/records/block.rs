@@ -26,7 +26,8 @@ const MAX_CONTEXT_BYTES: usize = 64 * 1024;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Block {
-    /// What the host calls the flow that goes on with the task, at most 8 192 bytes; empty: it has one.
+    /// What the host calls the flow that goes on with the task, at most 8 192 bytes; empty: it has
+    /// one.
     pub flow: String,
     /// The branch that the adapter believes to be on.
     #[serde(default, skip_serializing_if = "Option::is_none")]

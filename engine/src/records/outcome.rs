@@ -88,8 +88,8 @@ pub struct WorkspaceOutcome {
     pub rollback: Option<RestoreDocument>,
     /// Why the capture after the work, the comparison, or storing the patch failed.
     pub error: Option<Failure>,
-    /// How the workspace came to the branch of its task; `None`: the run is of none, or went on with
-    /// what an engine had begun.
+    /// How the workspace came to the branch of its task; `None`: the run is of none, or went on
+    /// with what an engine had begun.
     pub resumed: Option<ResumedWork>,
     /// What became of the work on that branch; `None`: the run is of none.
     pub saved: Option<SavedWork>,

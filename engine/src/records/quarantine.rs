@@ -1,5 +1,5 @@
-//! Quarantine: what could not be proven saved, and is therefore kept. What a host is told of it, and the
-//! rows of what is kept outside of stores.
+//! Quarantine: what could not be proven saved, and is therefore kept. What a host is told of it,
+//! and the rows of what is kept outside of stores.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use stillframe_backends::RelPath;
 use crate::id::{QuarantineId, RunId, WorkTaskId};
 use crate::records::restore_document::RestoreDocument;
 
-/// Work of a task that the store of a workspace keeps, and that no remote is proven to have: a commit,
-/// and those that it alone goes on from. Only
+/// Work of a task that the store of a workspace keeps, and that no remote is proven to have: a
+/// commit, and those that it alone goes on from. Only
 /// [`Engine::discard_quarantined`](crate::Engine::discard_quarantined) lets go of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -39,14 +39,14 @@ pub struct QuarantinedWork {
     pub number: u64,
     /// The full id of the commit, which has all of the work.
     pub commit: String,
-    /// The full ids of the checkpoints that it goes on from and that are as little proven, the oldest
-    /// first.
+    /// The full ids of the checkpoints that it goes on from and that are as little proven, the
+    /// oldest first.
     pub earlier: Vec<String>,
-    /// Where it stands: `made` (it was not sent), `sent` (the remote said that it took it, and has not
-    /// shown it) or `refused` (it may not be sent).
+    /// Where it stands: `made` (it was not sent), `sent` (the remote said that it took it, and has
+    /// not shown it) or `refused` (it may not be sent).
     pub status: String,
-    /// Why it was not saved when that was last tried, such as `SecretFound`; null: it was not tried,
-    /// or whoever did died.
+    /// Why it was not saved when that was last tried, such as `SecretFound`; null: it was not
+    /// tried, or whoever did died.
     pub failure: Option<String>,
     /// The same in one line.
     pub error: Option<String>,

@@ -34,14 +34,14 @@ pub struct ResumedWork {
     pub branch_before: Option<String>,
     /// The commit that HEAD named before; null: there was none.
     pub commit_before: Option<String>,
-    /// The command that goes back to what HEAD named, for a POSIX shell in the workspace; null: HEAD
-    /// names the branch that it named before.
+    /// The command that goes back to what HEAD named, for a POSIX shell in the workspace; null:
+    /// HEAD names the branch that it named before.
     pub way_back: Option<String>,
     /// What was done to files, index, HEAD and branch; null: all was as it is to be.
     pub restore: Option<RestoreDocument>,
-    /// The paths, from the top of the work tree, that are not as the branch has them: somebody changed
-    /// them here, or put them back, since the last checkpoint of this workspace. The next one has them
-    /// so.
+    /// The paths, from the top of the work tree, that are not as the branch has them: somebody
+    /// changed them here, or put them back, since the last checkpoint of this workspace. The next
+    /// one has them so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<RelPath>,
     /// The submodules of which the branch has another commit. Their directories are as they were.
@@ -64,7 +64,8 @@ pub enum ResumeState {
 }
 
 impl ResumedWork {
-    /// What of it could not be done, if anything: with that the workspace is not what the branch has.
+    /// What of it could not be done, if anything: with that the workspace is not what the branch
+    /// has.
     pub(crate) fn problem(&self) -> Option<String> {
         let restore = self.restore.as_ref()?;
         if let Some(error) = &restore.error {

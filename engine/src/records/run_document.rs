@@ -110,8 +110,8 @@ struct KeptCommand {
     output_error: Option<Failure>,
 }
 
-/// What was seen of the workspace of a run, in short. What a version wrote that this one cannot read
-/// is left out, but for the patch.
+/// What was seen of the workspace of a run, in short. What a version wrote that this one cannot
+/// read is left out, but for the patch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

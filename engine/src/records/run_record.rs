@@ -48,8 +48,9 @@ pub struct RunRecord {
     pub exit_code: Option<i32>,
     /// Why it did not complete; known as early as `exit_code`.
     pub error: Option<Failure>,
-    /// What the host keeps with it: the latest [`RunOptions::metadata`](crate::RunOptions::metadata)
-    /// that it was started with; null: nothing.
+    /// What the host keeps with it: the latest
+    /// [`RunOptions::metadata`](crate::RunOptions::metadata) that it was started with; null:
+    /// nothing.
     #[serde(default)]
     pub metadata: serde_json::Value,
     /// The options that it was given, the defaults filled in.

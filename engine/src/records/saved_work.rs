@@ -77,16 +77,16 @@ pub struct SavedWork {
 pub enum SavedState {
     /// It was sent, and the task's branch is proven to have it.
     Pushed,
-    /// Others had gone on with the task's branch. It was merged with what they did, and the branch is
-    /// proven to have the merge, which is the commit. The workspace has their part once the task is
-    /// resumed.
+    /// Others had gone on with the task's branch. It was merged with what they did, and the branch
+    /// is proven to have the merge, which is the commit. The workspace has their part once the task
+    /// is resumed.
     Recovered,
     /// The branch is proven to have had it before; without a remote: there is nothing to commit.
     NoChanges,
     /// It is in the store, and there is no remote.
     RecordedOnly,
-    /// The task's branch has a history of its own, which stays. A branch beside it is proven to have
-    /// the work.
+    /// The task's branch has a history of its own, which stays. A branch beside it is proven to
+    /// have the work.
     PushedBeside,
     /// It is in the store, and not proven to be on the remote.
     NotSaved,
@@ -122,8 +122,8 @@ pub struct WorkTaskRecord {
     pub branch: String,
     /// The remote, an address without credentials; null: there is none.
     pub remote: Option<String>,
-    /// Where it stands: `open`, `running`, `awaiting_followup`, `completed` or `failed`, as its last
-    /// run has left it.
+    /// Where it stands: `open`, `running`, `awaiting_followup`, `completed` or `failed`, as its
+    /// last run has left it.
     pub status: String,
     /// The run that works on it, or waits for input; null: none does.
     pub run_id: Option<RunId>,
@@ -138,8 +138,8 @@ pub struct WorkTaskRecord {
     /// Why its last run failed, or its work was not saved when that was last tried: one line; null:
     /// neither.
     pub error: Option<String>,
-    /// What kind of trouble ended its last run, as far as that is known: `agent_error` (what worked on
-    /// it failed), `policy_block`, `forge_error`, `timeout` or `unknown`; null: none did.
+    /// What kind of trouble ended its last run, as far as that is known: `agent_error` (what worked
+    /// on it failed), `policy_block`, `forge_error`, `timeout` or `unknown`; null: none did.
     pub last_failure_class: Option<String>,
     /// How often the same work could not be sent for reasons that may pass.
     pub retry_count: u32,

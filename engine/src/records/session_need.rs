@@ -21,8 +21,8 @@ pub enum SessionNeed {
     Undo,
     /// A commit of a run of it is neither made nor given up yet.
     Effect,
-    /// An event of it says which snapshots were removed, when retention was announced, or which refs
-    /// an earlier version has made.
+    /// An event of it says which snapshots were removed, when retention was announced, or which
+    /// refs an earlier version has made.
     Event,
     /// Artifacts of it are, or were, in another store than that of the engine.
     OtherStore,

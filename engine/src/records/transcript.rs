@@ -110,8 +110,8 @@ pub enum TranscriptItem {
         /// Why it failed.
         reason: Option<String>,
     },
-    /// A call of a tool waits to be allowed, or was, as a host or an adapter tells it. What a policy
-    /// asks of a person is a [`TranscriptItem::Question`], and no entry besides.
+    /// A call of a tool waits to be allowed, or was, as a host or an adapter tells it. What a
+    /// policy asks of a person is a [`TranscriptItem::Question`], and no entry besides.
     ToolApproval {
         /// The call.
         call_id: Option<String>,

@@ -21,8 +21,8 @@ use crate::state::change::Change;
 /// How often a run that moves while it is cancelled is looked at again.
 pub(crate) const MAX_LOOKS: usize = 8;
 
-/// Asks a run to stop, whichever engine has it. One that rests or waits in the queue is cancelled at
-/// once.
+/// Asks a run to stop, whichever engine has it. One that rests or waits in the queue is cancelled
+/// at once.
 pub(crate) async fn cancel_any(core: &Core, run_id: &RunId) -> Result<(), Error> {
     if core.parts.live_runs.cancel(run_id) {
         let ask = Change::RequestCancel {
@@ -68,8 +68,8 @@ pub(crate) async fn cancel(core: &Core, run_id: &RunId) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same, and the session that was made for the run stays. `None`: the engine that holds the run was
-/// asked; otherwise the cancelled run.
+/// The same, and the session that was made for the run stays. `None`: the engine that holds the run
+/// was asked; otherwise the cancelled run.
 pub(crate) async fn cancelled(core: &Core, run_id: &RunId) -> Result<Option<RunRow>, Error> {
     let mut looks = 1;
     loop {

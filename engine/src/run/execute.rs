@@ -919,8 +919,8 @@ impl RunTask {
         result(ended, Some(asked))
     }
 
-    /// Takes a step of the run that does not end it. The first of `changes` refuses it if the run is
-    /// another engine's by then.
+    /// Takes a step of the run that does not end it. The first of `changes` refuses it if the run
+    /// is another engine's by then.
     async fn step(
         &self,
         event: RunEvent,

@@ -159,9 +159,10 @@ async fn checkpointing(
     }
 }
 
-/// That what a run of a task left is saved before it ends, which its engine died before it could do:
-/// how it ends, and what the event says that tells of the begin. What it left in its further
-/// repositories is captured by then. `None`: it is of no task, it rests, or nothing of it was captured.
+/// That what a run of a task left is saved before it ends, which its engine died before it could
+/// do: how it ends, and what the event says that tells of the begin. What it left in its further
+/// repositories is captured by then. `None`: it is of no task, it rests, or nothing of it was
+/// captured.
 ///
 /// # Errors
 ///
@@ -191,9 +192,9 @@ pub(super) async fn begin(
     Ok(said.map(|said| (ends, said)))
 }
 
-/// Why what is in the workspace of a run that was killed at work is not saved for its task; `None`: it
-/// is, or the run is of none. Whoever has moved HEAD to another branch may have put away what the run
-/// left, and what is there by now is nobody's to send.
+/// Why what is in the workspace of a run that was killed at work is not saved for its task; `None`:
+/// it is, or the run is of none. Whoever has moved HEAD to another branch may have put away what
+/// the run left, and what is there by now is nobody's to send.
 pub(super) fn is_elsewhere(run: &RunRow, closing: &Closing) -> Option<Failure> {
     let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).ok()?;
     kept.work_branch?;
@@ -343,8 +344,8 @@ async fn captured_in(
     }
 }
 
-/// Captures what a run that was at work left in its further repositories. `Busy`: somebody is at work
-/// in one.
+/// Captures what a run that was at work left in its further repositories. `Busy`: somebody is at
+/// work in one.
 async fn capture_further(core: &Core, run: &RunRow) -> Result<(), Error> {
     let Some(own) = &run.workspace else {
         return Ok(());

@@ -25,8 +25,8 @@ use crate::workspace::cancellation::Cancellation;
 use crate::workspace::opened::Opened;
 
 /// Asks the remote of a task for the first of `rows`, which are its own, that its branch has or the
-/// one beside it. What is there is put on record as proven. A remote that is silent is not waited for
-/// as long as for a push.
+/// one beside it. What is there is put on record as proven. A remote that is silent is not waited
+/// for as long as for a push.
 ///
 /// `NotSent`: it could not be asked.
 pub(super) async fn arrived(

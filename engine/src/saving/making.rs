@@ -317,9 +317,9 @@ fn message(parts: &Parts, task: &str, wanted: &Wanted) -> Result<String, Error> 
     message.whole().map_err(Error::from)
 }
 
-/// The step that a run is in, or that has failed: of those that were begun and are not done the one that
-/// was begun last. A step whose failure the adapter went on from is no place that work in progress is at.
-/// It is the same for whoever makes the checkpoint again.
+/// The step that a run is in, or that has failed: of those that were begun and are not done the one
+/// that was begun last. A step whose failure the adapter went on from is no place that work in
+/// progress is at. It is the same for whoever makes the checkpoint again.
 fn step_in(steps: &[StepRow], kind: CheckpointKind) -> Option<&StepRow> {
     let is_open = |row: &&StepRow| match row.status {
         StepStatus::Completed | StepStatus::Skipped => false,

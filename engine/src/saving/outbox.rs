@@ -40,8 +40,8 @@ enum Tried {
     Unanswered,
 }
 
-/// Sends notices, one after the other, and answers what became of each that was tried. One that another
-/// engine sends is left to that.
+/// Sends notices, one after the other, and answers what became of each that was tried. One that
+/// another engine sends is left to that.
 pub(crate) async fn send(
     core: &Core,
     sink: &BoxSink,
@@ -104,8 +104,8 @@ pub(crate) fn with_tasks(
     Ok(found)
 }
 
-/// Whether the engine that has claimed a notice is at it. One of this engine's is lost: only one is sent
-/// at a time.
+/// Whether the engine that has claimed a notice is at it. One of this engine's is lost: only one is
+/// sent at a time.
 async fn is_being_sent(parts: &Parts, row: &NoticeRow) -> Result<bool, Error> {
     let Some(owner) = row.owner.clone().filter(|owner| *owner != parts.engine_id) else {
         return Ok(false);

@@ -163,8 +163,8 @@ impl Entry {
         rows
     }
 
-    /// The merges that go on from it and are not proven to be on a branch. They have nothing of their
-    /// own. Blocks.
+    /// The merges that go on from it and are not proven to be on a branch. They have nothing of
+    /// their own. Blocks.
     fn merges(
         &self,
         op: &Operation,
@@ -216,6 +216,7 @@ impl Entry {
                 .earlier
                 .iter()
                 .map(|row| row.commit.clone())
+                .filter(|commit| *commit != newest.commit)
                 .collect(),
             status: newest.status.as_str().to_owned(),
             failure: newest.failure.map(|kind| kind.as_str().to_owned()),
@@ -508,7 +509,8 @@ impl Bringing {
             let message = "this workspace cannot be brought to a commit; nothing was touched";
             Error::new(ErrorKind::Unsupported, message)
         })?;
-        // What the decision rests on. The restore takes a guard of its own, and finds what came since.
+        // What the decision rests on. The restore takes a guard of its own, and finds what came
+        // since.
         let options = opened.snapshot_options(&parts, Label::GUARD, &session_id, None);
         let options = options.retain_content(true);
         let from = capture::take(op, locked, &*backend, &options)?;

@@ -130,8 +130,8 @@ pub(crate) struct AllDone {
 }
 
 impl Part {
-    /// Finds out where it goes. `left_by`: the run, if its engine is dead: its work goes where it came
-    /// from, and a remote that is silent is not waited for long.
+    /// Finds out where it goes. `left_by`: the run, if its engine is dead: its work goes where it
+    /// came from, and a remote that is silent is not waited for long.
     pub(crate) async fn of(
         core: &Core,
         repository: Repository,
@@ -383,8 +383,8 @@ pub(crate) fn check_apart(all: &[&Opened]) -> Result<(), Error> {
     }
 }
 
-/// The id of the snapshot that a run has of one of its further repositories after its work. `after`:
-/// that of its own, of which each attempt has another one.
+/// The id of the snapshot that a run has of one of its further repositories after its work.
+/// `after`: that of its own, of which each attempt has another one.
 pub(crate) fn after_in(after: &SnapshotId, opened: &Opened) -> SnapshotId {
     let about = format!("{after}:{}", opened.workspace.id());
     let digits = format!("{:x}", Sha256::digest(about.as_bytes()));

@@ -73,7 +73,8 @@ impl Prepared {
         Ok(Box::pin(resumed).await?.0)
     }
 
-    /// The same, with where the branch goes on as it was `seen` before: then nobody is asked for that.
+    /// The same, with where the branch goes on as it was `seen` before: then nobody is asked for
+    /// that.
     pub(crate) async fn resume_as_seen(
         &self,
         core: &Core,
@@ -154,13 +155,13 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// Brings the workspace to `commit`, which the store has, on a branch of this name: what was saved
-    /// beside the task's branch. Nobody is asked anything.
+    /// Brings the workspace to `commit`, which the store has, on a branch of this name: what was
+    /// saved beside the task's branch. Nobody is asked anything.
     ///
     /// # Errors
     ///
-    /// Nothing was moved. `Conflict`: the branch here has commits that `commit` does not go on from, or
-    /// something is in the way. `NotFound`: the store does not have the commit.
+    /// Nothing was moved. `Conflict`: the branch here has commits that `commit` does not go on
+    /// from, or something is in the way. `NotFound`: the store does not have the commit.
     pub(crate) async fn go_to(
         &self,
         core: &Core,
@@ -387,8 +388,8 @@ impl Going {
         })
     }
 
-    /// Where the branch goes on. What was made here and never sent counts as the branch here, unless
-    /// the remote has gone another way since: then the next checkpoint has both.
+    /// Where the branch goes on. What was made here and never sent counts as the branch here,
+    /// unless the remote has gone another way since: then the next checkpoint has both.
     fn decided(&self, op: &Operation, seen: &Seen) -> Resume {
         let decided = resume(seen);
         let Some(unsent) = self.unsent(op, seen) else {
@@ -400,8 +401,8 @@ impl Going {
         }
     }
 
-    /// The same, with a checkpoint that was made here and not sent as the branch here, if it goes on
-    /// from that.
+    /// The same, with a checkpoint that was made here and not sent as the branch here, if it goes
+    /// on from that.
     fn unsent(&self, op: &Operation, seen: &Seen) -> Option<Seen> {
         let known = making::of_name(&self.parts, &self.task).ok()?;
         let workspace = &self.target.opened.workspace;
@@ -462,8 +463,8 @@ impl Going {
         Err(Error::new(kind, format!("{message}{more}")))
     }
 
-    /// The newest checkpoint of this workspace that the branch has, whether anybody has heard of that or
-    /// not: who made it may have died.
+    /// The newest checkpoint of this workspace that the branch has, whether anybody has heard of
+    /// that or not: who made it may have died.
     fn saved(&self, op: &Operation, to: &str) -> Result<Option<String>, Error> {
         let workspace = &self.target.opened.workspace;
         let task = self.task.full_name();
@@ -474,7 +475,8 @@ impl Going {
         let mut kept = kept.map_err(|e| Error::new(e.kind(), e))?;
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.number));
         let rows = making::of_name(&self.parts, &self.task)?;
-        // The workspace has never been as a merge of others' work says, unless it was brought there.
+        // The workspace has never been as a merge of others' work says, unless it was brought
+        // there.
         kept.retain(|kept| !is_merge_alone(&rows, &kept.commit));
         let mut newest = kept.into_iter().take(LOOKED_AT).map(|kept| kept.commit);
         Ok(newest.find(|commit| self.reaches(op, to, commit) == Answer::Yes))

@@ -133,9 +133,9 @@ impl Prepared {
         told::started(&self.task, kind, files, recovered)
     }
 
-    /// Makes a checkpoint of `content`, sends it and proves it, until `cancel` says stop. It is `Ok`
-    /// once the store has the work, whatever the remote says. `None`: nothing of the workspace has
-    /// changed, and nothing was done.
+    /// Makes a checkpoint of `content`, sends it and proves it, until `cancel` says stop. It is
+    /// `Ok` once the store has the work, whatever the remote says. `None`: nothing of the workspace
+    /// has changed, and nothing was done.
     pub(crate) async fn save(
         self,
         core: &Core,
@@ -434,8 +434,8 @@ fn has_carried(
     Ok(own.any(|row| row.carries(run, wanted.began_at.as_deref())))
 }
 
-/// Where the work of the task goes that a run has begun to work on in a repository; `None`: it has not.
-/// Blocks.
+/// Where the work of the task goes that a run has begun to work on in a repository; `None`: it has
+/// not. Blocks.
 fn place_of(parts: &Parts, run: &RunId, repository: &str) -> Result<Option<String>, Error> {
     #[derive(Deserialize)]
     struct Said {

@@ -195,8 +195,8 @@ impl Sender<'_> {
         Err(self.diverged(commit, branch))
     }
 
-    /// Whether `tip`, which the branch is at, reaches `commit`, and the other way round. What is not
-    /// here is fetched.
+    /// Whether `tip`, which the branch is at, reaches `commit`, and the other way round. What is
+    /// not here is fetched.
     pub(super) fn relation(
         &self,
         tip: ObjectId,

@@ -1,4 +1,5 @@
-//! From where the branch of a task goes to a workspace that is there: a restore, and what is told of it.
+//! From where the branch of a task goes to a workspace that is there: a restore, and what is told
+//! of it.
 
 use jiff::Timestamp;
 use stillframe_backends::{

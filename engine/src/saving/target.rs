@@ -34,7 +34,8 @@ impl Target {
     /// # Errors
     ///
     /// `InvalidOptions`: a name or address cannot be right. `NotFound`: the repository has no such
-    /// remote. `Unsupported`: the workspace has no repository, or none that commits can be made for.
+    /// remote. `Unsupported`: the workspace has no repository, or none that commits can be made
+    /// for.
     pub(crate) fn of(
         parts: &Parts,
         opened: Opened,
@@ -64,8 +65,8 @@ impl Target {
         Ok(target)
     }
 
-    /// The same, where the work has gone before: to `place`, as the task's row has it. Who asks is what
-    /// the repository says, if it still names that place.
+    /// The same, where the work has gone before: to `place`, as the task's row has it. Who asks is
+    /// what the repository says, if it still names that place.
     pub(crate) fn of_place(
         parts: &Parts,
         opened: Opened,

@@ -136,8 +136,8 @@ impl Telling<'_> {
         self.event(EventType::PERSIST_FLAGGED, said)
     }
 
-    /// What people outside are told of work that is not on its branch; `None`: its run has not stopped,
-    /// or there is no remote.
+    /// What people outside are told of work that is not on its branch; `None`: its run has not
+    /// stopped, or there is no remote.
     pub(crate) fn notice(
         &self,
         why: &NotSent,

@@ -25,8 +25,8 @@ pub(crate) struct Wanted {
     pub(crate) on_remote: Vec<String>,
     /// The commit that the work of the run began at.
     pub(crate) began_at: Option<String>,
-    /// Why the run has stopped, of which this is the last checkpoint: people are told if it is not on
-    /// the branch. `None`: it has not.
+    /// Why the run has stopped, of which this is the last checkpoint: people are told if it is not
+    /// on the branch. `None`: it has not.
     pub(crate) stopped: Option<String>,
     /// The repository, if it is not the run's own.
     pub(crate) further: Option<String>,

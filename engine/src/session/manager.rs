@@ -147,21 +147,21 @@ impl SessionManager {
 
     /// Accepts a run into the durable queue: on `Ok` it is on disk, with its options, the name of
     /// its adapter and the adapter's input, and it is begun once, by this engine or by another one
-    /// that uses the state directory and [has the adapter](crate::EngineOptions::adapter), also after
-    /// a crash.
+    /// that uses the state directory and [has the adapter](crate::EngineOptions::adapter), also
+    /// after a crash.
     ///
     /// The runs of a session are begun in the order of their submission, interactive ones before
-    /// batch ones, and by default one after the other. A run that was queued waits while its session
-    /// is paused, and while its workspace is in use; a session that is paused accepts no more. If the
-    /// session ends, its queued runs are cancelled.
+    /// batch ones, and by default one after the other. A run that was queued waits while its
+    /// session is paused, and while its workspace is in use; a session that is paused accepts no
+    /// more. If the session ends, its queued runs are cancelled.
     ///
     /// A [`run_id`](RunOptions::run_id) that was submitted before in the same way is not submitted
     /// again: the answer is the handle of that run. Of `options`, the cancellation is not kept.
     ///
     /// # Errors
     ///
-    /// Nothing was queued. `InvalidOptions`: no adapter of this name is registered, an option cannot
-    /// be right, or the adapter's input has a [secret value](crate::secrets). `Busy`:
+    /// Nothing was queued. `InvalidOptions`: no adapter of this name is registered, an option
+    /// cannot be right, or the adapter's input has a [secret value](crate::secrets). `Busy`:
     /// [`max_queued`](crate::EngineOptions::max_queued) runs wait already; try again later.
     /// `Conflict`: the session accepts no runs, or the id is another run's. `LimitExceeded`: the
     /// input is larger than a megabyte. `Unsupported`: a rollback was asked for that the backend
@@ -263,18 +263,18 @@ impl SessionManager {
             .await
     }
 
-    /// Brings work in quarantine back to the files of its workspace: every file is as the commit has it.
-    /// HEAD, its branch and the index stay as they are, so that what may not be sent is no ancestor of
-    /// the next checkpoint. What was there before is captured first, and an undo brings it back. The
-    /// work stays in quarantine. `id`: as [`QuarantinedWork::id`](crate::records::QuarantinedWork::id),
-    /// or more digits.
+    /// Brings work in quarantine back to the files of its workspace: every file is as the commit
+    /// has it. HEAD, its branch and the index stay as they are, so that what may not be sent is no
+    /// ancestor of the next checkpoint. What was there before is captured first, and an undo brings
+    /// it back. The work stays in quarantine. `id`: as
+    /// [`QuarantinedWork::id`](crate::records::QuarantinedWork::id), or more digits.
     ///
     /// # Errors
     ///
     /// Nothing was moved. `NotFound`: no such work is in the quarantine of this workspace; that of
-    /// another is named. `Conflict`: somebody's change is in the way, the commit does not go on from
-    /// HEAD, or an operation of git's is in progress. `InvalidOptions`: it is no id, or several begin
-    /// so. `Busy`: somebody else uses the workspace.
+    /// another is named. `Conflict`: somebody's change is in the way, the commit does not go on
+    /// from HEAD, or an operation of git's is in progress. `InvalidOptions`: it is no id, or
+    /// several begin so. `Busy`: somebody else uses the workspace.
     pub async fn restore_quarantined(
         &self,
         workspace: &WorkspaceOptions,
@@ -328,9 +328,9 @@ impl SessionManager {
     ///
     /// Nothing was moved. `Unavailable`: the remote cannot be asked. `Conflict`: both have commits
     /// that the other has not, the branch is another task's or [at another commit than is
-    /// expected](WorkBranchOptions::expected), or somebody's change is in the way; the message names
-    /// it. `NotFound`: what was saved from here is not on the branch. `InvalidOptions`, `Unsupported` and
-    /// `Busy` as of [`SessionManager::checkpoint`].
+    /// expected](WorkBranchOptions::expected), or somebody's change is in the way; the message
+    /// names it. `NotFound`: what was saved from here is not on the branch. `InvalidOptions`,
+    /// `Unsupported` and `Busy` as of [`SessionManager::checkpoint`].
     pub async fn resume_task(
         &self,
         workspace: &WorkspaceOptions,

@@ -15,8 +15,8 @@ use crate::state::error::StateError;
 /// One thing to be written of work that leaves the machine.
 #[derive(Clone, Debug)]
 pub(crate) enum BranchChange {
-    /// A task, which is new. Its branch is no other task's, and the remote has no tasks of the other
-    /// layout: with a namespace, or without one.
+    /// A task, which is new. Its branch is no other task's, and the remote has no tasks of the
+    /// other layout: with a namespace, or without one.
     AddTask(WorkTaskRow),
     /// A task as it is now, only from the version of the row, which is counted on. Its name stays,
     /// and its cursor never goes back.
@@ -43,8 +43,8 @@ pub(crate) enum BranchChange {
     },
     /// A notice. One of the same token stays as it is, which is no error.
     AddNotice(NoticeRow),
-    /// A notice as it is now, only from this status, tried so often, and sent by this engine. What it
-    /// says stays.
+    /// A notice as it is now, only from this status, tried so often, and sent by this engine. What
+    /// it says stays.
     MoveNotice {
         from: (NoticeStatus, u32, Option<EngineId>),
         row: NoticeRow,
@@ -91,8 +91,8 @@ pub(crate) trait BranchState {
     /// The checkpoints of a task, in the order in which they were wanted.
     fn checkpoints(&self, task_id: &WorkTaskId) -> Result<Vec<CheckpointRow>, StateError>;
 
-    /// The checkpoints of all tasks that no remote is proven to have and that nobody let go of, in the
-    /// order in which they were wanted.
+    /// The checkpoints of all tasks that no remote is proven to have and that nobody let go of, in
+    /// the order in which they were wanted.
     fn unproven_checkpoints(&self) -> Result<Vec<CheckpointRow>, StateError>;
 
     /// All notices, or those that are still to be sent, in the order in which they were written.

@@ -101,8 +101,8 @@ pub(crate) enum Change {
     /// Writes nothing with it if somebody has asked for the run to be cancelled, which is a
     /// [`StateError::Conflict`].
     RefuseIfCancelled(RunId),
-    /// Writes nothing with it if something that the run has started has said, since its work began last,
-    /// that this cannot go on without a person, which is a [`StateError::Conflict`].
+    /// Writes nothing with it if something that the run has started has said, since its work began
+    /// last, that this cannot go on without a person, which is a [`StateError::Conflict`].
     RefuseIfReported(RunId),
     /// What the host says of a run from now on: the key `metadata` of its options.
     SetMetadata { run_id: RunId, metadata: Value },
@@ -158,8 +158,8 @@ pub(crate) enum Change {
     MoveAgent(Box<AgentRecord>),
     /// A review.
     RecordReview(Box<ReviewRecord>),
-    /// A value of the state that a run keeps, with its transition; if it is that already, nothing is
-    /// written.
+    /// A value of the state that a run keeps, with its transition; if it is that already, nothing
+    /// is written.
     SetState(Box<NewValue>),
     /// An event. One whose id exists is answered as it is kept; if a host or an adapter has sent it
     /// and it says something else there, that is a [`StateError::Conflict`].
@@ -168,14 +168,15 @@ pub(crate) enum Change {
     AddSnapshot(Box<SnapshotRow>),
     /// Snapshots that the store no longer has.
     ForgetSnapshots(Vec<SnapshotId>),
-    /// Events that nothing needs, with the rows of the artifacts that have their data. Of each session
-    /// they are the first that are left, but for those that the engine itself needs. Their numbers
-    /// and positions are not given again.
+    /// Events that nothing needs, with the rows of the artifacts that have their data. Of each
+    /// session they are the first that are left, but for those that the engine itself needs. Their
+    /// numbers and positions are not given again.
     ForgetEvents(Vec<EventPlace>),
-    /// Runs that have ended, with all that is on record of them but snapshots, artifacts and events.
+    /// Runs that have ended, with all that is on record of them but snapshots, artifacts and
+    /// events.
     ForgetRuns(Vec<RunId>),
-    /// A session whose removal begins: its artifacts are deleted, and nothing is written to it until
-    /// it is removed. If it is needed, or was written to, that is a [`StateError::Conflict`].
+    /// A session whose removal begins: its artifacts are deleted, and nothing is written to it
+    /// until it is removed. If it is needed, or was written to, that is a [`StateError::Conflict`].
     BeginRemoval(Box<SessionRemoval>),
     /// Writes nothing with it, unless the session is being removed.
     IfBeingRemoved(SessionId),

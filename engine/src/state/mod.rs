@@ -228,8 +228,8 @@ pub(crate) trait StateStore: BranchState + Send {
     /// The position of the last event that was written to the whole log; zero: there was none.
     fn last_position(&self) -> Result<u64, StateError>;
 
-    /// Up to where the events of a session were removed, or those of all; also of a session that was
-    /// removed.
+    /// Up to where the events of a session were removed, or those of all; also of a session that
+    /// was removed.
     fn event_floor(&self, session_id: Option<&SessionId>) -> Result<EventFloor, StateError>;
 
     /// A position up to which every event was written before this time, whatever the clock did;

@@ -18,8 +18,8 @@ use stillframe_disk::lock::{lock_within, shared_lock_within};
 
 use crate::error::Error;
 
-/// How long a put waits for a clean-up, which releases the lock at once, and how long somebody waits
-/// for puts who cannot leave what is to be removed.
+/// How long a put waits for a clean-up, which releases the lock at once, and how long somebody
+/// waits for puts who cannot leave what is to be removed.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// How long a clean-up waits for puts. What it leaves because of them is the next one's.

@@ -490,8 +490,8 @@ mod tests {
             .unwrap();
         let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
         let names: Vec<String> = names.map(Result::unwrap).collect();
-        // Who writes events, their times and floors, details and removals of sessions, and what runs
-        // came for writes the sums. Rows of these but for events never change in place.
+        // Who writes events, their times and floors, details and removals of sessions, and what
+        // runs came for writes the sums. Rows of these but for events never change in place.
         assert_eq!(names.len(), 3 * (TABLES.len() - 5) - 1);
         for name in names {
             connection

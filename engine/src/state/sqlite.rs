@@ -889,8 +889,8 @@ impl SqliteStore {
         Ok(appended.events)
     }
 
-    /// Applies batches as parts of one transaction. `Err`: nothing was written, since one of them is
-    /// refused, or could not be written.
+    /// Applies batches as parts of one transaction. `Err`: nothing was written, since one of them
+    /// is refused, or could not be written.
     fn apply_together(&mut self, batches: &[&[Change]]) -> Result<Vec<Vec<Event>>, StateError> {
         let transaction = self
             .connection

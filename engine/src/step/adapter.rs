@@ -25,9 +25,9 @@ pub trait Adapter: Send + Sync + 'static {
 
     /// Whether the work is a call of a model, which may never answer. Default: no.
     ///
-    /// The run of such a call has a timeout of 60 seconds, unless it has
-    /// [one of its own](crate::RunOptions::timeout); waiting for a person does not count. As after any
-    /// timeout, the work then has five seconds to end by itself.
+    /// The run of such a call has a timeout of 60 seconds, unless it has [one of its
+    /// own](crate::RunOptions::timeout); waiting for a person does not count. As after any timeout,
+    /// the work then has five seconds to end by itself.
     fn calls_model(&self) -> bool {
         false
     }

@@ -45,8 +45,8 @@ impl RunContext {
     /// # Errors
     ///
     /// Nothing was written. `InvalidOptions`: a name is empty or too long. `LimitExceeded`: there
-    /// are too many prompts. `NotFound`: there is no artifact of a prompt's key. `Conflict`: the run
-    /// has ended, or another engine has taken it over.
+    /// are too many prompts. `NotFound`: there is no artifact of a prompt's key. `Conflict`: the
+    /// run has ended, or another engine has taken it over.
     pub async fn begin_agent(&self, draft: AgentDraft) -> Result<Agent, Error> {
         draft.check().map_err(|e| Error::new(e.kind(), e))?;
         let record = AgentRecord {

@@ -91,8 +91,8 @@ impl Read for Held {
     }
 }
 
-/// Protects what is about to be put from clean-ups. Fails if the session takes nothing, because what
-/// is put replaces content under its key before the row is refused.
+/// Protects what is about to be put from clean-ups. Fails if the session takes nothing, because
+/// what is put replaces content under its key before the row is refused.
 pub(crate) async fn registering(core: &Core, session_id: &SessionId) -> Result<Registering, Error> {
     let state_dir = core.parts.state_dir.clone();
     let begin = move || Registering::begin(state_dir.path());
@@ -168,7 +168,8 @@ pub(crate) fn data_key(id: &EventId, content: &[u8]) -> ArtifactKey {
     ArtifactKey::new(text).expect("an id and a digest are a key")
 }
 
-/// The key of what a tool was given or returned in a run. What is the same has one artifact in a run.
+/// The key of what a tool was given or returned in a run. What is the same has one artifact in a
+/// run.
 pub(crate) fn call_key(run_id: &RunId, content: &[u8]) -> ArtifactKey {
     let text = format!("{CALL}{run_id}_{}", blake3::hash(content).to_hex());
     ArtifactKey::new(text).expect("an id and a digest are a key")

@@ -41,8 +41,8 @@ pub struct RunContext {
     pub workspace: Option<PathBuf>,
     /// The snapshot that was taken before the work; `None`: the run has no workspace.
     pub snapshot_before: Option<Arc<Snapshot>>,
-    /// The input that the run goes on with, which was [blocked](RunContext::blocked); `None`: it was
-    /// not. It stays when the run is resumed after that.
+    /// The input that the run goes on with, which was [blocked](RunContext::blocked); `None`: it
+    /// was not. It stays when the run is resumed after that.
     pub follow_up: Option<Arc<FollowUpInput>>,
     /// Cancelled when the work should stop.
     pub cancellation: CancellationToken,
@@ -120,8 +120,8 @@ impl RunContext {
     /// [task](crate::RunOptions::work_branch) as
     /// [`SessionManager::checkpoint`](crate::SessionManager::checkpoint) saves it, at most once in
     /// [the interval](crate::tasks::WorkBranchOptions::checkpoint_interval). A call within it does
-    /// nothing, starts no process, and takes microseconds. One whose workspace is as it was saved last,
-    /// or was refused last for a secret value, is captured, and starts no process either.
+    /// nothing, starts no process, and takes microseconds. One whose workspace is as it was saved
+    /// last, or was refused last for a secret value, is captured, and starts no process either.
     ///
     /// The workspace is in use only while it is captured, and what works in it meanwhile is not
     /// disturbed. What could not be saved is answered and on record, and fails neither the call nor
@@ -156,8 +156,8 @@ impl RunContext {
         self.checkpointed(true).await
     }
 
-    /// Says that the work cannot go on without a person: what it is to return. `block` is the reason,
-    /// or a [`Block`] that says more.
+    /// Says that the work cannot go on without a person: what it is to return. `block` is the
+    /// reason, or a [`Block`] that says more.
     ///
     /// What is in the workspace is then saved on the branch of the run's
     /// [task](crate::RunOptions::work_branch). Once that is proven the run is
@@ -222,8 +222,8 @@ impl RunContext {
     ///
     /// At most one event is stored every 250 ms; pieces that come between are put together. Before
     /// the next event of the adapter, of its steps and tools, and when the work ends, what has come
-    /// is stored. A word at the end that may be the beginning of a [secret value](crate::secrets) is
-    /// stored with what follows it. So a value is redacted though it comes in several pieces.
+    /// is stored. A word at the end that may be the beginning of a [secret value](crate::secrets)
+    /// is stored with what follows it. So a value is redacted though it comes in several pieces.
     pub fn stream_message(&self, message_id: impl Into<String>) -> MessageStream {
         MessageStream::begin(self.steps.clone(), message_id.into())
     }

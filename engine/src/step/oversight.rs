@@ -127,8 +127,8 @@ impl Oversight {
         }
     }
 
-    /// What the log is told of a violation; `None`: nothing. An adapter that asks again and again for
-    /// what is refused each time does not fill it.
+    /// What the log is told of a violation; `None`: nothing. An adapter that asks again and again
+    /// for what is refused each time does not fill it.
     pub(crate) fn tell(&self, violation: &PolicyViolation) -> Option<PolicyViolation> {
         if violation.action != ViolationAction::Deny {
             return Some(violation.clone());

@@ -43,8 +43,8 @@ pub struct ToolOptions {
     /// The names of tools around which nothing is captured. Default: [`READ_ONLY_TOOLS`]; any other
     /// name counts as writing.
     pub read_only: Vec<String>,
-    /// How long the call may take; after that its future is dropped and it has failed. Time in which
-    /// its run only waits for people does not count. Default: no limit.
+    /// How long the call may take; after that its future is dropped and it has failed. Time in
+    /// which its run only waits for people does not count. Default: no limit.
     pub timeout: Option<Duration>,
     /// Whether the call is refused if the worktree differs from HEAD. Default: false.
     pub verify_clean: bool,
@@ -211,9 +211,9 @@ impl RunContext {
         self.call(options, call, |_| Value::Null).await
     }
 
-    /// As [`RunContext::call_tool`], and the record of the call has what the tool returned, as JSON.
-    /// From 1,024 bytes on that is an artifact, of which the record has the key, the beginning and
-    /// the size. [Secret values](crate::secrets) are taken out of it.
+    /// As [`RunContext::call_tool`], and the record of the call has what the tool returned, as
+    /// JSON. From 1,024 bytes on that is an artifact, of which the record has the key, the
+    /// beginning and the size. [Secret values](crate::secrets) are taken out of it.
     pub async fn call_tool_recorded<T: Serialize>(
         &self,
         options: ToolOptions,

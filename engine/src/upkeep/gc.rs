@@ -419,7 +419,8 @@ impl<'a> Upkeep<'a> {
         let artifacts = artifacts
             .into_iter()
             .filter(|a| a.run_id.as_ref().is_some_and(|id| runs.contains(id)))
-            // The log needs the data of its events and the prompts of its agents, whatever becomes of snapshots.
+            // The log needs the data of its events and the prompts of its agents, whatever becomes
+            // of snapshots.
             .filter(|a| !is_data_key(&a.key) && !prompts.contains(&a.key))
             .collect();
         Ok(Self {

@@ -74,8 +74,8 @@ impl LogTrimOutcome {
     }
 }
 
-/// A trim of the log stopped on its way: what it had removed by then is gone. A session that is gone
-/// in part counts as none; the next trim removes the rest.
+/// A trim of the log stopped on its way: what it had removed by then is gone. A session that is
+/// gone in part counts as none; the next trim removes the rest.
 ///
 /// It is what an [`Error`](crate::Error) of [`Engine::trim_log`](crate::Engine::trim_log)
 /// [wraps](crate::Error::wrapped) where something was removed.
@@ -109,8 +109,8 @@ impl std::error::Error for LogTrimStopped {
     }
 }
 
-/// Trims the log, if that was not done within a day, for as long as a caller can wait that has asked
-/// for something else.
+/// Trims the log, if that was not done within a day, for as long as a caller can wait that has
+/// asked for something else.
 pub(crate) async fn apply(
     core: &Core,
     kept: &LogRetention,
@@ -401,8 +401,8 @@ async fn size_of(core: &Core, keys: &[String]) -> Result<u64, Error> {
     core.parts.reader.read(look).await
 }
 
-/// Writes `changes`, and removes the content of those keys that no row names then; `false`: somebody
-/// puts an artifact, and nothing was done.
+/// Writes `changes`, and removes the content of those keys that no row names then; `false`:
+/// somebody puts an artifact, and nothing was done.
 async fn remove_content(
     core: &Core,
     changes: Vec<Change>,
@@ -547,8 +547,8 @@ async fn begin(
     Ok(())
 }
 
-/// Removes the content of a session that is being removed. Its rows go with the session, so that the
-/// content is known for as long as it may be there.
+/// Removes the content of a session that is being removed. Its rows go with the session, so that
+/// the content is known for as long as it may be there.
 async fn remove_artifacts(core: &Core, id: &SessionId) -> Result<(), Error> {
     let asked = id.clone();
     let find = move |store: &dyn StateStore| store.artifact_keys(&asked);

@@ -33,9 +33,9 @@ impl HttpServer {
     /// Serves `repositories`, with files of its own in the new directory `own`; `None`: there is
     /// no lighttpd.
     ///
-    /// While the file `own/lag` has a letter, what is read comes from `own/replicas` in the place of
-    /// `repositories`, and each answer takes a letter away. `own/requests` has a line for each request,
-    /// with what was asked and how many bytes came, once the server has ended.
+    /// While the file `own/lag` has a letter, what is read comes from `own/replicas` in the place
+    /// of `repositories`, and each answer takes a letter away. `own/requests` has a line for each
+    /// request, with what was asked and how many bytes came, once the server has ended.
     pub fn start(own: &Path, repositories: &Path, options: HttpOptions<'_>) -> Option<Self> {
         if !super::has(LIGHTTPD) {
             return None;

@@ -179,8 +179,8 @@ fn agree(
     Ok(id)
 }
 
-/// Puts the bytes of the index into the pack, unless the store has them; answers with their id, which
-/// is `id` if that is known. `None`: the index has not as many of them as it had.
+/// Puts the bytes of the index into the pack, unless the store has them; answers with their id,
+/// which is `id` if that is known. `None`: the index has not as many of them as it had.
 fn keep_index(
     op: &Operation,
     file: &IndexFile<'_>,

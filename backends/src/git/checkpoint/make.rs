@@ -20,8 +20,8 @@ use crate::record::Record;
 use crate::store_error::StoreError;
 use crate::workspace::LockedWorkspace;
 
-/// See [`Checkpoints::make_checkpoint`](crate::Checkpoints::make_checkpoint). `record` is that of the
-/// snapshot.
+/// See [`Checkpoints::make_checkpoint`](crate::Checkpoints::make_checkpoint). `record` is that of
+/// the snapshot.
 pub(in crate::git) fn make(
     op: &Operation,
     workspace: &LockedWorkspace,
@@ -230,8 +230,8 @@ pub(super) struct Keeping<'a> {
 }
 
 impl Keeping<'_> {
-    /// Whether a commit was made for this very request, at an earlier time: it has the same message,
-    /// author and time, or is what was sent or HEAD.
+    /// Whether a commit was made for this very request, at an earlier time: it has the same
+    /// message, author and time, or is what was sent or HEAD.
     fn is_of(
         &self,
         commit: ObjectId,

@@ -1,8 +1,8 @@
 //! Merging a checkpoint with what its branch has by now, in the store.
 //!
-//! Trees and contents are merged in memory, and there is nothing on disk before all of it is merged: a
-//! conflict leaves no trace. libgit2 merges lines and sees no repository, so that no attribute,
-//! driver, filter or hook of one takes part.
+//! Trees and contents are merged in memory, and there is nothing on disk before all of it is
+//! merged: a conflict leaves no trace. libgit2 merges lines and sees no repository, so that no
+//! attribute, driver, filter or hook of one takes part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,8 @@ use crate::store_error::StoreError;
 use crate::tree::EntryKind;
 use crate::workspace::LockedWorkspace;
 
-/// A commit that somebody made, and no tool of ours, has fewer; more are not compared with each other.
+/// A commit that somebody made, and no tool of ours, has fewer; more are not compared with each
+/// other.
 const MAX_COMPARED: usize = 1_000;
 
 /// The share of a file that is in both of a rename (git's default of `merge.renames`).
@@ -170,8 +171,8 @@ impl Merging<'_> {
         self.fitting(edits, theirs)
     }
 
-    /// The file that one side has made of another that it has no more, if the other side has nothing
-    /// there.
+    /// The file that one side has made of another that it has no more, if the other side has
+    /// nothing there.
     fn renamed(
         &self,
         old: Side,
@@ -247,8 +248,8 @@ impl Merging<'_> {
         (kind == ObjectKind::Blob).then_some(bytes)
     }
 
-    /// The same edits as a tree takes them; `None`: a file would be where a directory is, or the other
-    /// way round.
+    /// The same edits as a tree takes them; `None`: a file would be where a directory is, or the
+    /// other way round.
     fn fitting(
         &self,
         edits: BTreeMap<RelPath, Option<Side>>,
@@ -289,8 +290,8 @@ impl Merging<'_> {
         Ok(Some(edits.collect()))
     }
 
-    /// The bytes of the merge. The branch goes on by its first parents: what was on it stays there, and
-    /// the difference to the first parent is what this checkpoint brings.
+    /// The bytes of the merge. The branch goes on by its first parents: what was on it stays there,
+    /// and the difference to the first parent is what this checkpoint brings.
     fn text(
         &self,
         tree: ObjectId,
@@ -320,8 +321,8 @@ impl Merging<'_> {
 /// A message of this length is no message.
 const MAX_COMMIT_BYTES: u64 = 16 << 20;
 
-/// What holds of base, ours and theirs where at most one has changed it, or both alike; `None`: each
-/// has changed it otherwise.
+/// What holds of base, ours and theirs where at most one has changed it, or both alike; `None`:
+/// each has changed it otherwise.
 fn chosen<T: PartialEq + Copy>([base, ours, theirs]: [T; 3]) -> Option<T> {
     match () {
         () if ours == base || ours == theirs => Some(theirs),

@@ -292,9 +292,9 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// Commits a submodule at the commit that the index has, or else HEAD: where it is checked out at
-    /// another one, nobody said that it shall be committed, and its remote may not have it. `false`:
-    /// it is none any more.
+    /// Commits a submodule at the commit that the index has, or else HEAD: where it is checked out
+    /// at another one, nobody said that it shall be committed, and its remote may not have it.
+    /// `false`: it is none any more.
     fn keeps_submodule(
         &mut self,
         full: &RelPath,

@@ -71,8 +71,8 @@ fn parts(intent: &CommitIntent) -> Result<(Option<ObjectId>, ObjectId, Vec<u8>),
     Ok((parent, tree, text.into_bytes()))
 }
 
-/// The commit of these values. Author and committer are the same, and so are their times, in seconds
-/// since 1970.
+/// The commit of these values. Author and committer are the same, and so are their times, in
+/// seconds since 1970.
 pub(in crate::git) fn commit_text(
     tree: ObjectId,
     parents: &[ObjectId],

@@ -103,8 +103,8 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// How `one` and `other` lie to each other. It is looked at until that is known, and not longer:
-    /// one that goes on from the other costs what it has more.
+    /// How `one` and `other` lie to each other. It is looked at until that is known, and not
+    /// longer: one that goes on from the other costs what it has more.
     pub(in crate::git) fn relation(
         &self,
         one: ObjectId,
@@ -142,8 +142,8 @@ impl<'a> Past<'a> {
         })
     }
 
-    /// The newest commits that both reach, none of which another of them reaches. Neither of the two
-    /// contains the other.
+    /// The newest commits that both reach, none of which another of them reaches. Neither of the
+    /// two contains the other.
     pub(in crate::git) fn bases(
         &self,
         one: ObjectId,
@@ -184,8 +184,8 @@ impl<'a> Past<'a> {
         Ok(bases)
     }
 
-    /// The commits that `tips` reach and `others` do not. Of the latter, one that is nowhere reaches
-    /// nothing. Commits that are `held` are left out, with all that they reach.
+    /// The commits that `tips` reach and `others` do not. Of the latter, one that is nowhere
+    /// reaches nothing. Commits that are `held` are left out, with all that they reach.
     pub(in crate::git) fn unreached(
         &self,
         tips: &[ObjectId],
@@ -254,8 +254,8 @@ fn if_readable(pushed: Result<bool, CheckpointError>) -> Result<(), CheckpointEr
     }
 }
 
-/// A walk from the newest commit to the oldest, in which each has the marks of all that reach it. It
-/// goes on while a commit waits whose marks are of interest.
+/// A walk from the newest commit to the oldest, in which each has the marks of all that reach it.
+/// It goes on while a commit waits whose marks are of interest.
 struct Walk<'p, 'a> {
     past: &'p Past<'a>,
     is_of_interest: fn(u8) -> bool,

@@ -56,8 +56,8 @@ pub(super) struct Staged {
     is_skipped: bool,
 }
 
-/// The content of these entries, each once, sorted by id. Content of one that is in a sparse checkout is in it,
-/// whatever else has it.
+/// The content of these entries, each once, sorted by id. Content of one that is in a sparse
+/// checkout is in it, whatever else has it.
 fn staged_content(entries: impl IntoIterator<Item = IndexEntry>) -> Vec<Staged> {
     const GITLINK: u32 = 0o160_000;
     const TREE: u32 = 0o040_000;

@@ -1,5 +1,5 @@
-//! Checkpoints in the store: commits that go on from the user's history, which may end where a remote
-//! is known to have the rest.
+//! Checkpoints in the store: commits that go on from the user's history, which may end where a
+//! remote is known to have the rest.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -51,8 +51,9 @@ impl Store {
         self.refs.checkpoints(task)
     }
 
-    /// Keeps `commit` as the checkpoint of this name. What the store lacks of it is in `pack`, which
-    /// is finished; `complete` then makes sure of all else, and may answer with another error.
+    /// Keeps `commit` as the checkpoint of this name. What the store lacks of it is in `pack`,
+    /// which is finished; `complete` then makes sure of all else, and may answer with another
+    /// error.
     ///
     /// `false`: there is a checkpoint of that name. On `Err` there is none, and the pack is gone.
     pub(crate) fn keep_checkpoint<E: From<StoreError>>(

@@ -84,7 +84,8 @@ fn value_of(bytes: &[u8], wanted: &str, beside: &str) -> Option<String> {
     of(beside).and(of(wanted))
 }
 
-/// Refuses a commit that does not go on from HEAD: its files would take back what came to HEAD since.
+/// Refuses a commit that does not go on from HEAD: its files would take back what came to HEAD
+/// since.
 pub(super) fn refuse_unless_it_goes_on_from(
     op: &Operation,
     either: Either<'_>,

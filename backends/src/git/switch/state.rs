@@ -133,8 +133,8 @@ impl Target<'_> {
         })
     }
 
-    /// What becomes of the tree that was captured; the blobs that the store lacks for it are added to
-    /// the pack, or come from the repository.
+    /// What becomes of the tree that was captured; the blobs that the store lacks for it are added
+    /// to the pack, or come from the repository.
     fn edits(&self, decided: &[Coming], pack: &PackWriter) -> Result<commit::Edits, BranchError> {
         let either = Either {
             store: self.store,

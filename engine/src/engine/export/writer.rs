@@ -98,8 +98,8 @@ impl ExportWriter {
         }))
     }
 
-    /// Copies content into a file, and answers with its name. The inner error: it is not that of the
-    /// artifact, and there is no file.
+    /// Copies content into a file, and answers with its name. The inner error: it is not that of
+    /// the artifact, and there is no file.
     fn copy(
         &mut self,
         artifact: &ArtifactRecord,

@@ -46,7 +46,8 @@ pub(super) enum Way {
 }
 
 impl RunTask {
-    /// Makes a run blocked that ended by itself, and whose command has said that it is. Says whether it is.
+    /// Makes a run blocked that ended by itself, and whose command has said that it is. Says
+    /// whether it is.
     pub(super) async fn heed_report(&mut self, result: &mut RunResult) -> bool {
         let has_ended = matches!(result.status, RunStatus::Completed | RunStatus::Failed);
         if self.options.work_branch.is_none() || !has_ended || self.is_refused {

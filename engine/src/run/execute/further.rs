@@ -303,8 +303,8 @@ impl RunTask {
         })
     }
 
-    /// Finds out which tasks the run works on that goes on where it was. Its work goes where it came
-    /// from, whatever it has made of the configuration before.
+    /// Finds out which tasks the run works on that goes on where it was. Its work goes where it
+    /// came from, whatever it has made of the configuration before.
     pub(super) async fn find_tasks(&mut self) -> Result<(), Error> {
         let Some(own) = self.own_repository(None) else {
             return Ok(());

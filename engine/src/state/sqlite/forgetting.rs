@@ -235,8 +235,8 @@ pub(super) fn forget_session(transaction: &Connection, id: &SessionId) -> Result
     Ok(())
 }
 
-/// Which of the sessions `own` that have ended is needed, and by what, as `SessionNeed::stored` takes it;
-/// null: by nothing.
+/// Which of the sessions `own` that have ended is needed, and by what, as `SessionNeed::stored`
+/// takes it; null: by nothing.
 macro_rules! needed_by {
     () => {
         "CASE
@@ -319,8 +319,8 @@ pub(super) fn due_sessions(
     Ok(found)
 }
 
-/// Whether a session is one of [`due_sessions`] that nothing needs. The writer asks this for each one
-/// that goes, however many there are.
+/// Whether a session is one of [`due_sessions`] that nothing needs. The writer asks this for each
+/// one that goes, however many there are.
 fn is_removable(connection: &Connection, removal: &SessionRemoval) -> Result<bool, StateError> {
     let mut statement = connection.prepare_cached(concat!(
         "SELECT id, ",

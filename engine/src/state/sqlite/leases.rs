@@ -168,7 +168,8 @@ pub(super) fn refuse_unless_at_work(
     }
 }
 
-/// Fails if something that the run has started has said, since its work began last, that it is blocked.
+/// Fails if something that the run has started has said, since its work began last, that it is
+/// blocked.
 pub(super) fn refuse_if_reported(
     transaction: &Connection,
     run_id: &RunId,

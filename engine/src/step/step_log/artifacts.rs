@@ -17,8 +17,8 @@ use crate::state::registering::Registering;
 use crate::step::artifact;
 
 impl StepLog {
-    /// Keeps an artifact of the adapter's. That goes on though the adapter does not wait for it, and
-    /// the run does not end before.
+    /// Keeps an artifact of the adapter's. That goes on though the adapter does not wait for it,
+    /// and the run does not end before.
     pub(crate) async fn put_artifact(
         &self,
         draft: ArtifactDraft,

@@ -668,8 +668,8 @@ impl StepLog {
     }
 }
 
-/// The innermost part around what is done. `within`: the step in which that is, which is all that is
-/// known in a task of its own.
+/// The innermost part around what is done. `within`: the step in which that is, which is all that
+/// is known in a task of its own.
 fn innermost(waiting: &Waiting, within: Option<u64>) -> Option<u64> {
     let around = AROUND.try_with(|number| *number).ok();
     let is_of_run = |number: &u64| waiting.parts.contains_key(number);
