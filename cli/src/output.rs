@@ -284,6 +284,22 @@ pub(crate) fn shortened(text: &str) -> String {
     }
 }
 
+/// The digits of a commit that people read.
+const SHORT: usize = 7;
+
+/// The first digits of a commit.
+pub(crate) fn short(commit: &str) -> &str {
+    commit.get(..SHORT).unwrap_or(commit)
+}
+
+/// A task with its namespace, as it is typed.
+pub(crate) fn name_of(namespace: Option<&str>, task: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{task}"),
+        None => task.to_owned(),
+    }
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     match number {

@@ -102,8 +102,7 @@ impl Engine {
         let make_parts = {
             let (settings, blocking) = (Arc::new(options.settings()), blocking.clone());
             let (state_dir, lock) = (opened.state_dir, opened.lock);
-            let reserve = opened.reserve;
-            let (reader, artifacts) = (opened.reader, opened.artifacts);
+            let (reserve, reader, artifacts) = (opened.reserve, opened.reader, opened.artifacts);
             move |writer: StateWriter| Parts {
                 settings,
                 engine_id,

@@ -5,10 +5,9 @@ use stillframe::backends::shell_word;
 use stillframe::records::{QuarantineRestore, QuarantinedWork};
 use stillframe::tasks::QuarantineScope;
 
-use super::task::{name_of, short};
 use super::{Tools, to_the_end, while_wanted};
 use crate::failure::Failure;
-use crate::output::{Reply, count, printable};
+use crate::output::{Reply, count, name_of, printable, short};
 use crate::request::QuarantineRequest;
 
 /// What is asked of work in quarantine.

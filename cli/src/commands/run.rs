@@ -621,7 +621,7 @@ fn waits_for(document: &RunDocument, told: &Told) -> Vec<String> {
 fn waits_with(ended: &Ended<'_>, waits: &FollowUpRecord) -> [String; 2] {
     let workspace = ended.document.workspace.as_ref();
     let saved = workspace.and_then(|workspace| workspace.saved.as_ref());
-    let task = saved.map(|saved| task::name_of(saved.namespace.as_deref(), &saved.task));
+    let task = saved.map(|saved| output::name_of(saved.namespace.as_deref(), &saved.task));
     let task = task.unwrap_or_else(|| "TASK".to_owned());
     [
         format!(

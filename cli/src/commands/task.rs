@@ -18,11 +18,8 @@ use crate::args::BranchArgs;
 use crate::branch;
 use crate::config::{Held, Source};
 use crate::failure::Failure;
-use crate::output::{self, Reply, count, printable};
+use crate::output::{self, Reply, count, name_of, printable, short};
 use crate::request::{Allowance, CurrentRun, ShowTask, TaskRequest};
-
-/// The digits of a commit that people read.
-const SHORT: usize = 7;
 
 /// The branch of a task.
 #[derive(Serialize)]
@@ -429,10 +426,6 @@ fn typed(path: &RelPath) -> String {
     })
 }
 
-pub(super) fn short(commit: &str) -> &str {
-    commit.get(..SHORT).unwrap_or(commit)
-}
-
 /// Tells of the work of a run, if it is of a task.
 pub(super) fn tell(reply: &mut Reply, saved: Option<&SavedWork>) {
     let Some(saved) = saved else {
@@ -522,14 +515,6 @@ fn ways(saved: &SavedWork) -> Vec<String> {
         )
     };
     saved.secrets.iter().map(way).collect()
-}
-
-/// A task with its namespace, as it is typed.
-pub(super) fn name_of(namespace: Option<&str>, task: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{namespace}/{task}"),
-        None => task.to_owned(),
-    }
 }
 
 fn line(task: &WorkTaskRecord) -> String {

@@ -13,7 +13,7 @@ use stillframe_remote::git_process::DEFAULT_LIMIT;
 
 use crate::error::Error;
 use crate::options::credentials::{BoxCredentials, CredentialProvider};
-use crate::records::run_document::KeptBranch;
+use crate::records::kept_branch::KeptBranch;
 use crate::records::step::milliseconds;
 
 /// How often the progress of a run is saved by default: little is lost then, and a remote is asked

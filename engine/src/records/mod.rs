@@ -12,6 +12,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod effect;
 pub(crate) mod export;
 pub(crate) mod follow_up;
+pub(crate) mod kept_branch;
 pub(crate) mod lease;
 pub(crate) mod notice;
 pub(crate) mod operation;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::records::kept_branch::KeptBranch;
 use crate::records::resumed_work::ResumedWork;
-use crate::records::run_document::KeptBranch;
 use crate::records::saved_work::SavedWork;
 
 /// What became of the work of a run that works in several repositories.

@@ -110,7 +110,8 @@ pub(super) fn refuse_unless_it_goes_on_from(
         if id != commit && own.map_err(super::commit_error)?.is_some() {
             return Err(BranchError::InTheWay(format!(
                 "HEAD is at {head}, which {commit} does not go on from: it goes on from {id} (\"git switch --detach \
-                 {id}\" goes there)"
+                 {id}\" goes there; commit the work there, go back and merge that: a checkpoint made there would take \
+                 back what came since)"
             )));
         }
         let parents = past.commit(id)?.map(|commit| commit.parents.clone());
