@@ -193,15 +193,14 @@ pub(crate) async fn ended(
 ) -> Result<Vec<Change>, Error> {
     let asked = run_id.clone();
     let read = move |store: &dyn StateStore| {
-        let tasks = store.work_tasks_of_run(&asked)?;
-        let tasks = match (tasks.is_empty(), store.run(&asked)?) {
-            (true, Some(run))
-                if event == RunEvent::Cancelled && run.status == RunStatus::AwaitingFollowup =>
-            {
-                all_waited_for(store, &run)?
-            }
-            _ => tasks,
-        };
+        let mut tasks = store.work_tasks_of_run(&asked)?;
+        if tasks.is_empty()
+            && event == RunEvent::Cancelled
+            && let Some(run) = store.run(&asked)?
+            && run.status == RunStatus::AwaitingFollowup
+        {
+            tasks = all_waited_for(store, &run)?;
+        }
         let mut found = Vec::new();
         for task in tasks {
             let not_saved = match event {
@@ -212,7 +211,11 @@ pub(crate) async fn ended(
         }
         Ok(found)
     };
-    let (found, at) = (core.parts.reader.read(read).await?, core.parts.now());
+    let found = core.parts.reader.read(read).await?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let at = core.parts.now();
     let after = found
         .iter()
         .filter_map(|(task, not_saved)| standing::ended(task, event, (why, *not_saved), at));
