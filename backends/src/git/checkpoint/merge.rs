@@ -147,6 +147,10 @@ impl Merging<'_> {
                 (Some(old), Some(new), Some(there)) => {
                     (path.clone(), self.merged([*old, *new, *there])?)
                 }
+                // git follows nobody who has made something else of a file.
+                (Some(_), None, Some(other)) | (Some(_), Some(other), None) if !is_file(*other) => {
+                    return Ok(None);
+                }
                 (Some(old), None, Some(there)) => {
                     edits.insert(path.clone(), None);
                     match self.renamed(*old, &by_us, &by_them)? {

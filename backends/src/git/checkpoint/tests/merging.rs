@@ -159,3 +159,24 @@ fn histories_that_do_not_come_from_one_commit_are_not_merged() {
     assert_eq!(story.in_store(&["for-each-ref", "refs/checkpoints"]), "");
     assert!(merged(&one, &other).is_some());
 }
+
+#[test]
+fn who_renames_what_the_other_has_made_a_link_of_is_not_followed() {
+    for (ours, theirs) in [(Edit::Link, Edit::Renamed), (Edit::Renamed, Edit::Link)] {
+        let git = TestRepository::in_memory();
+        git.write(FILES[0], lines(FILES[0], None));
+        git.commit("base");
+        let story = Story::of(git);
+        story.snapshot();
+        let base = story.git(&["rev-parse", "HEAD"]);
+        let sides = [("us", ours), ("them", theirs)];
+        let [ours, theirs] = sides.map(|(who, edit)| story.side(&base, who, &[(0, edit)]));
+        let request = MergeRequest::new(TASK, 1, "merged\n", (&ours, &theirs));
+        let op = Operation::unbounded();
+        let made = merge(&op, &story.workspace, &story.store(), &request).unwrap();
+        assert_eq!(made, None);
+        let by_git = ["merge-tree", "--write-tree", &theirs, &ours];
+        let by_git = story.git.run(&story.path(), &by_git);
+        assert!(!by_git.status.success());
+    }
+}
