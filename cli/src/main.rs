@@ -190,11 +190,6 @@ fn carry_out(
                 survivor.run_id
             )));
         }
-        for event in &engine.recovery().done {
-            if let Some(line) = commands::task::told_of_killed(event) {
-                console.note(&line);
-            }
-        }
         let tools = Tools {
             engine: engine.clone(),
             state_dir: state_dir.clone(),

@@ -453,19 +453,13 @@ fn what_the_user_has_where_a_run_was_killed_is_not_sent_once_head_is_elsewhere()
     assert!(why.contains("was not sent; snapshot snap_"), "{why}");
     assert_eq!(ws.read("private"), b"mine\n");
 
-    // Where HEAD stays, what was left is saved, and whoever comes next is told.
+    // Where HEAD stays, what was left is saved.
     fs::remove_file(&began).unwrap();
     ws.git(["stash", "drop", "-q"]);
     let mut running = ws.call(in_shell(&script)).start();
     running.until("its command works", |_| began.exists());
     running.kill();
     drop(running.wait());
-    let listed = ws.call(["list"]).run().ok();
-    let told = listed.stderr_text();
-    assert!(
-        told.contains("was killed, and what it left is saved now"),
-        "{told}"
-    );
-    assert!(told.contains("pushed and proven"), "{told}");
+    ws.json(["list"]);
     assert_eq!(there(&ws, ["show", &format!("{BRANCH}:work")]), "x");
 }

@@ -10,7 +10,7 @@ use stillframe::records::{
     ResumedWork, SavedState, SavedWork, WorkTaskRecord,
 };
 use stillframe::tasks::{QuarantineScope, WorkBranchOptions};
-use stillframe::{CancellationToken, Event, RunId, WorkspaceOptions};
+use stillframe::{CancellationToken, RunId, WorkspaceOptions};
 
 use super::config::row;
 use super::{Tools, notices, quarantine, until_a_signal, while_wanted};
@@ -307,24 +307,6 @@ fn ways_back(resumed: &ResumedWork, first: Option<&str>) -> Vec<String> {
         .map(|first| format!("{first} && "))
         .unwrap_or_default();
     vec![format!("{was}; back to it: {first}{command}")]
-}
-
-/// What a command says before its own answer of a run that was killed, and whose work it has saved.
-pub(crate) fn told_of_killed(event: &Event) -> Option<String> {
-    let run = event.run_id.as_ref()?;
-    let said = |key: &str| event.data[key].as_str().map(printable);
-    let commit = event.data["commit"].as_str().map(short);
-    let became = match event.event_type.as_str() {
-        "persist_pushed" => {
-            let (commit, branch) = (commit?, said("branch")?);
-            format!("{commit} is on {branch}: pushed and proven")
-        }
-        "persist_failed" => format!("it is not on its branch: {}", said("reason")?),
-        _ => return None,
-    };
-    Some(format!(
-        "run {run} was killed, and what it left is saved now; {became}"
-    ))
 }
 
 /// Tells how a run came to the branch of its task, if it is of one. `again`: the command that
