@@ -312,11 +312,11 @@ fn a_reason_is_told_as_it_is_and_forges_nothing() {
 #[test]
 fn what_a_command_leaves_behind_blocks_its_run_until_that_has_ended() {
     let ws = scene();
-    let late = "echo x > work; setsid sh -c 'sleep 0.5; stillframe task block late; touch ../late' \
+    let late = "echo x > work; setsid sh -c 'sleep 3; stillframe task block late; touch ../late' \
                 > /dev/null 2>&1 & exit 0";
     let done = run(&ws, late).ok().json();
     assert_eq!(done["status"], "completed", "{done}");
-    thread::sleep(Duration::from_millis(700));
+    thread::sleep(Duration::from_millis(3500));
     assert!(!ws.base().join("late").exists(), "it is gone");
     assert_eq!(count(&types(&ws, &done), "block_reported"), 0);
     assert_eq!(task(&ws)["status"], "completed");

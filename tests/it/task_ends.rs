@@ -188,7 +188,9 @@ fn a_run_that_is_cancelled_is_saved_before_that_and_cannot_stop_it() {
     let began = ws.base().join("began");
     // Whoever cancels once more, while it is sent, does not stop that either.
     let sending = ws.base().join("sending");
-    hook(&ws, "pre-receive", "touch ../sending; sleep 1");
+    let held =
+        "touch ../sending; for i in $(seq 1200); do test -e ../go && break; sleep 0.05; done";
+    hook(&ws, "pre-receive", held);
     let script = format!("echo x > work; touch {}; exec sleep 60", began.display());
     let mut running = ws.call(in_shell(&script)).start();
     running.until("its command works", |_| began.exists());
@@ -197,6 +199,7 @@ fn a_run_that_is_cancelled_is_saved_before_that_and_cannot_stop_it() {
     let runs = ws.json(["runs"]);
     assert_eq!(runs[0]["status"], "persisting", "{runs}");
     ws.json(["cancel", text(&runs[0], "run_id")]);
+    fs::write(ws.base().join("go"), "").unwrap();
     let cancelled = running.wait().exits(130).json();
     assert_eq!(cancelled["status"], "cancelled", "{cancelled}");
     let saved = &cancelled["workspace"]["saved"];
