@@ -57,6 +57,14 @@ impl Scene {
         git::text(&self.ws.home(), &self.bare(), args)
     }
 
+    /// From here on a push lasts long enough to be seen among the processes.
+    fn takes_a_while(&self) {
+        let hook = self.bare().join("hooks/pre-receive");
+        fs::create_dir_all(hook.parent().unwrap()).unwrap();
+        fs::write(&hook, "#!/bin/sh\nsleep 1\n").unwrap();
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
     /// Writes the user's `config.toml`.
     fn set(&self, text: &str) {
         let directory = self.ws.home().join(".config/stillframe");
@@ -131,11 +139,7 @@ fn the_token_of_a_command_is_in_the_environment_of_git_and_nowhere_else() {
     let Some(scene) = Scene::new("x-access-token") else {
         return;
     };
-    // The push takes a while, so that it is seen.
-    let hook = scene.bare().join("hooks/pre-receive");
-    fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, "#!/bin/sh\nsleep 1\n").unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    scene.takes_a_while();
     let line = scene.printing();
     let args = ["--json", "--log", "trace", "task", "checkpoint", "42"];
     let args = args.iter().copied();
@@ -305,6 +309,7 @@ fn helpers_of_the_users_global_configuration_are_asked_and_no_others() {
     assert_eq!(is_asked(), "", "nobody wanted that");
 
     scene.set("[task]\ncredential = \"git\"\n");
+    scene.takes_a_while();
     let sent = watched(ws.call(["--json", "task", "checkpoint", "42"]))
         .ok()
         .json();
