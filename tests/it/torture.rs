@@ -16,7 +16,7 @@ use stillframe_tests::torture::tracer::{Injection, Tracer};
 use stillframe_tests::torture::{
     Options, Refusal, Report, faults, invariants, meddle, order, recovery, soak, steps, teeth, torn,
 };
-use stillframe_tests::{Call, TestWorkspace, view};
+use stillframe_tests::{Call, TestWorkspace, choice, view};
 
 /// The variable that says for how long.
 const LENGTH: &str = "STILLFRAME_TORTURE";
@@ -34,18 +34,11 @@ fn length<T>(short: T, long: T) -> T {
     }
 }
 
-/// The variable that says which choices are made, where there are more than are tried. `.ci/run`
-/// takes them from what it tests, so that each change is tested with others.
-const SEED: &str = "STILLFRAME_SEED";
-
 /// What a harness is told that must find nothing. What is printed makes the same choices again. A
 /// control, which must find something, has the same choices always.
 fn options() -> Options {
-    let seed = match std::env::var(SEED) {
-        Ok(seed) if !seed.is_empty() => seed.parse().expect("the seed is a number"),
-        _ => 1,
-    };
-    println!("the choices are those of {SEED}={seed}");
+    let seed = choice::seed();
+    println!("the choices are those of STILLFRAME_SEED={seed}");
     Options::new(launcher().into()).seed(seed)
 }
 

@@ -29,6 +29,7 @@ pub mod caches;
 pub mod call;
 pub mod canary;
 pub mod capability;
+pub mod choice;
 pub mod earlier;
 pub mod git;
 pub mod json;

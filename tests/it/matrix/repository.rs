@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stillframe_tests::canary::Canary;
+use stillframe_tests::choice::is_chosen;
 use stillframe_tests::view::View;
 use stillframe_tests::{Output, Snap, TestWorkspace, capability, copy_whole, json, oracle, view};
 
@@ -294,6 +295,9 @@ macro_rules! traps_in_the_place_of {
                     for (at, answer) in $answers.into_iter().enumerate() {
                         let (kind, make) = IN_ITS_PLACE[at];
                         let what = format!("{kind} in the place of {name}");
+                        if !is_chosen(&what, 2) {
+                            continue;
+                        }
                         let damage = |ws: &TestWorkspace| trap(ws, name, make);
                         // In turns, with snapshots from before and without.
                         Harmed::new(&what, ordinary(), at % 2 == 0, &damage).answers(answer);
@@ -410,6 +414,9 @@ fn configuration_that_leads_elsewhere_is_not_followed() {
          [http]\n\tproxy = http://127.0.0.1:1\n\tsslVerify = false\n\textraHeader = X: y\n",
     ];
     for (at, text) in texts.into_iter().enumerate() {
+        if !is_chosen(text, 2) {
+            continue;
+        }
         Harmed::new(text, ordinary(), at % 2 == 0, &configured(text)).answers(Right);
     }
 }
@@ -443,6 +450,9 @@ fn links_among_objects_and_refs_are_not_followed() {
         ("refs/tags", Right),
     ] {
         let what = format!("a link in the place of {name}");
+        if !is_chosen(&what, 2) {
+            continue;
+        }
         meets(&what, ordinary, &|ws| link_out(ws, name), answer);
     }
     // Of a file's object it is only looked for if the store has it not.
@@ -509,6 +519,9 @@ fn damaged_and_missing_loose_objects_do_not_matter() {
                     ws.write(&path, content);
                 }
             };
+            if !is_chosen(&what, 2) {
+                continue;
+            }
             let has_snapshots = object == "HEAD:d/file" || kind == "empty";
             Harmed::new(&what, ordinary(), has_snapshots, &damage).answers(Right);
         }
@@ -572,6 +585,9 @@ fn damaged_packs_and_their_indexes_do_not_matter() {
     ] {
         for (at, (kind, harm)) in harms.into_iter().enumerate() {
             let what = format!("{end}, {kind}");
+            if !is_chosen(&what, 2) {
+                continue;
+            }
             let damage = |ws: &TestWorkspace| each(ws, end, harm);
             Harmed::new(&what, copy_of(&made), at % 2 == 1, &damage).answers(Right);
         }

@@ -1,0 +1,44 @@
+//! Which of many like cases a test tries.
+//!
+//! With `STILLFRAME_TORTURE=long` it tries all of them. Otherwise `STILLFRAME_SEED` chooses some:
+//! `.ci/run` takes it from what it tests, so that each change is tested with others, and prints it.
+
+use std::env;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// Whether a test tries this case. About one in `share` is chosen, each by itself.
+pub fn is_chosen(case: impl ToString, share: u64) -> bool {
+    let is_long = env::var("STILLFRAME_TORTURE").is_ok_and(|length| length == "long");
+    is_long || is_by_chance(seed(), &case.to_string(), share)
+}
+
+/// The seed of all choices.
+pub fn seed() -> u64 {
+    match env::var("STILLFRAME_SEED") {
+        Ok(seed) if !seed.is_empty() => seed.parse().expect("STILLFRAME_SEED is a number"),
+        _ => 1,
+    }
+}
+
+fn is_by_chance(seed: u64, case: &str, share: u64) -> bool {
+    let mut hasher = DefaultHasher::new();
+    (seed, case).hash(&mut hasher);
+    hasher.finish().is_multiple_of(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn about_so_many_are_chosen_and_others_by_another_seed() {
+        let of = |seed| -> Vec<u64> {
+            let cases = (0..1000).filter(|case: &u64| is_by_chance(seed, &case.to_string(), 4));
+            cases.collect()
+        };
+        assert!((200..300).contains(&of(1).len()), "{}", of(1).len());
+        assert_eq!(of(1), of(1));
+        assert_ne!(of(1), of(2));
+        assert_eq!((0..9).filter(|_| is_by_chance(3, "x", 1)).count(), 9);
+    }
+}
