@@ -431,6 +431,7 @@ fn a_run_that_nobody_could_go_on_with_has_failed() {
     let outside = plain.try_json(["task", "block", "why"]).exits(2);
     let said = outside.error("InvalidOptions");
     assert!(said.contains("no command of a run"), "{said}");
+    plain.try_json(["task", "block", " "]).exits(2);
     plain
         .try_json(["task", "follow-up", "42", "--input-id", "1"])
         .exits(1)

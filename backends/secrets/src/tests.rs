@@ -426,7 +426,7 @@ fn hostile_text_takes_time_in_proportion_to_its_size() {
     for unit in units {
         let token = format!(" ghp_{}", "a1".repeat(18));
         let text = |bytes: usize| unit.repeat(bytes / unit.len()) + &token;
-        let (small, large) = (time(&text(1 << 14)), time(&text(1 << 18)));
+        let (small, large) = (time(&text(1 << 13)), time(&text(1 << 17)));
         // Sixteen times the text; the square would be 256 times the time.
         let bound = small * 80 + Duration::from_millis(60);
         assert!(large < bound, "{unit:?}: {small:?}, then {large:?}");

@@ -72,6 +72,7 @@ Example:
 Exit codes: 0 it is on record, 1 it could not be done, 2 the command line is wrong.")]
     Block {
         /// Why, for people.
+        #[arg(value_parser = reason)]
         reason: String,
     },
     /// Go on with a task that waits for input, once: its run goes on in its workspace.
@@ -302,6 +303,14 @@ pub(crate) fn variable(name: &str) -> Result<String, String> {
     match name.is_empty() || name.contains(['=', '\0']) {
         true => Err(format!("{name:?} is no name of a variable")),
         false => Ok(name.to_owned()),
+    }
+}
+
+/// What people are told.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("a reason is missing".to_owned()),
+        false => Ok(text.to_owned()),
     }
 }
 
