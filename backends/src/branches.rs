@@ -114,6 +114,9 @@ pub struct SwitchRequest {
     /// alone come: what is here as it has it is no change of somebody's, and what was changed here
     /// since is in the way only where `to` has something else. Default: none.
     pub saved: Option<String>,
+    /// Whether a file that takes a program or a table to write it, because a filter or an encoding
+    /// applies to it, is written as it is stored. Default: it is refused, with all else.
+    pub writes_unconverted: bool,
     /// The id that the state gets as a snapshot.
     pub id: SnapshotId,
     /// Whose that is. Default: the session `manual`, no run.
@@ -130,6 +133,7 @@ impl SwitchRequest {
             from: None,
             to,
             saved: None,
+            writes_unconverted: false,
             id: SnapshotId::random(),
             owner: Owner::default(),
             at,
@@ -147,6 +151,7 @@ impl SwitchRequest {
 
     stillframe_model::setters! {
         owner: Owner,
+        writes_unconverted: bool,
     }
 }
 
@@ -164,6 +169,9 @@ pub struct Switch {
     /// The submodules of which the branch has another commit, from the top of the work tree,
     /// sorted. Their directories stay as they are, as with git.
     pub submodules: Vec<RelPath>,
+    /// The paths, from the top of the work tree, that come as they are stored, though a filter or an
+    /// encoding applies to them.
+    pub unconverted: Vec<RelPath>,
     /// Whether all that is to come is there already.
     pub is_there: bool,
 }

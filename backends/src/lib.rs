@@ -149,6 +149,8 @@ pub use host_rules::IgnoreOptions;
 
 pub use path_globs::PathGlobs;
 
+pub use git::new_repository::NewRepository;
+
 pub use place::{Place, PlaceError, Scratch};
 
 pub use interrupt::Interrupt;

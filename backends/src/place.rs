@@ -1,5 +1,6 @@
 //! A place for a directory that gets its name last, with all that is in it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -32,6 +33,9 @@ pub enum PlaceError {
     /// It is no place for it.
     #[error("{0}; nothing was made")]
     Bad(String),
+    /// Something is there.
+    #[error("{0}; nothing was made")]
+    Occupied(String),
     /// The disk does not let it be looked at, or written.
     #[error(transparent)]
     Disk(PathError),
@@ -68,14 +72,15 @@ impl Place {
             Err(error) => return Err(PlaceError::Disk(PathError::at("look at", path)(error))),
         };
         if let Some(found) = &found {
+            let occupied = |why: &str| PlaceError::Occupied(format!("{} {why}", printable(to)));
             if !found.is_dir() {
-                return Err(refused("is there, and is no directory"));
+                return Err(occupied("is there, and is no directory"));
             }
             let mut entries = fs::read_dir(&path)
                 .map_err(PathError::at("list", &path))
                 .map_err(PlaceError::Disk)?;
             if entries.next().is_some() {
-                return Err(refused("is not empty"));
+                return Err(occupied("is not empty"));
             }
         }
         for (directory, what) in apart_from {
@@ -141,6 +146,51 @@ impl Place {
         fs::rename(scratch.tree(), &path).map_err(PathError::at("rename to", &path))?;
         durable::sync_directory(op, &self.parent)
     }
+
+    /// As [`Place::take`], but a directory that is there stays, as whoever stands in it sees it:
+    /// the tree's one entry of this name moves into it. Nothing of that name is there, or nothing
+    /// happens.
+    pub fn fill(&self, op: &Operation, scratch: &Scratch, name: &str) -> Result<(), PathError> {
+        if self.found.is_none() {
+            return self.take(op, scratch);
+        }
+        let path = self.path();
+        let to = path.join(name);
+        rename_to_new(&scratch.tree().join(name), &to).map_err(PathError::at("rename to", to))?;
+        durable::sync_directory(op, &path)
+    }
+
+    /// Takes back what [`Place::fill`] did, and what was made beside it: these entries go. The
+    /// directory goes too, unless it was there before, or somebody has put something else into it.
+    pub fn clear(&self, scratch: &Scratch, names: &BTreeSet<OsString>) -> Result<(), PathError> {
+        let path = self.path();
+        for (number, name) in names.iter().enumerate() {
+            let entry = path.join(name);
+            // At once, and whatever is below it. No link is followed.
+            match fs::rename(&entry, scratch.path.join(number.to_string())) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved.map_err(PathError::at("remove", entry))?,
+            }
+        }
+        if self.found.is_none() {
+            match fs::remove_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                removed => removed.map_err(PathError::at("remove", &path))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Renames to what nothing has for a name.
+fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        from,
+        rustix::fs::CWD,
+        to,
+        rustix::fs::RenameFlags::NOREPLACE,
+    )?)
 }
 
 impl Scratch {
@@ -167,7 +217,7 @@ impl PlaceError {
     /// What a host can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Bad(_) => ErrorKind::InvalidOptions,
+            Self::Bad(_) | Self::Occupied(_) => ErrorKind::InvalidOptions,
             Self::Disk(error) => error.storage_kind(),
         }
     }
@@ -176,7 +226,7 @@ impl PlaceError {
 impl From<PlaceError> for RestoreError {
     fn from(error: PlaceError) -> Self {
         match error {
-            PlaceError::Bad(why) => Self::BadPlace(why),
+            PlaceError::Bad(why) | PlaceError::Occupied(why) => Self::BadPlace(why),
             PlaceError::Disk(error) => Self::Prepare(error),
         }
     }

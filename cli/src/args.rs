@@ -292,6 +292,56 @@ wrong.")]
         snapshot: Option<String>,
     },
 
+    /// Make a repository for a new project: one commit without files, on a branch.
+    ///
+    /// The directory is new or empty. The commit is by whom user.name and user.email of your
+    /// configuration of git name, or else by Stillframe.
+    #[command(after_help = "\
+Examples:
+  stillframe init ../web
+  stillframe init ../web --branch trunk
+
+Exit codes: 0 done, 1 it could not be done and nothing was touched, 2 the command line is wrong.")]
+    Init {
+        /// The directory. What is above it is there.
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        to: PathBuf,
+        /// The branch that the commit is on. Default: main.
+        #[arg(
+            long,
+            value_name = "BRANCH",
+            default_value = "main",
+            hide_default_value = true
+        )]
+        branch: String,
+    },
+
+    /// Clone a repository into a directory that is new or empty.
+    ///
+    /// git fetches, and Stillframe writes the files: no template, hook or filter takes part. The
+    /// token, if there is one, is in the environment of git alone, and not in the clone. A clone
+    /// that fails, or takes more than five minutes, leaves nothing.
+    #[command(after_help = "\
+Examples:
+  stillframe clone acme/web ../web --token-env GITHUB_TOKEN
+  stillframe clone https://git.example.com/acme/web.git ../web
+  stillframe clone git@git.example.com:acme/web.git ../web
+  stillframe clone ./web ./copy
+
+Exit codes: 0 done, 1 it could not be done and nothing is left of it, or a path could not be written, 2 the
+command line is wrong.")]
+    Clone {
+        /// Its address: https, ssh, git, file, or a path that begins with /, ./ or ../; OWNER/REPO is
+        /// https://github.com/OWNER/REPO.
+        #[arg(value_name = "ADDRESS|OWNER/REPO")]
+        address: OsString,
+        /// The directory. What is above it is there.
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        to: PathBuf,
+        #[command(flatten)]
+        token: TokenArgs,
+    },
+
     /// Print what happened, one JSON document for each line.
     #[command(after_help = "\
 Examples:

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use serde_json::json;
 use stillframe::backends::{AllowedSecret, RelPath};
+use stillframe::options::CloneOptions;
 use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
 
 use crate::args::{BranchArgs, PlaceArgs, TokenArgs};
@@ -121,6 +122,19 @@ pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
         }
     };
     of_task.chain([message]).map(overridden).collect()
+}
+
+/// With who asks the remote, as it is typed, or else set: its address is the user's own.
+pub(crate) fn of_clone(options: CloneOptions, args: TokenArgs, set: TaskSettings) -> CloneOptions {
+    let login = match (args.token_env, args.token_command) {
+        (Some(name), _) => Some(Login::Variable(name)),
+        (_, Some(line)) => Some(Login::Command(line)),
+        (None, None) => set.login.map(|login| login.value),
+    };
+    match login {
+        Some(login) => options.credentials(Asking { login, only: None }),
+        None => options,
+    }
 }
 
 /// How the remote of work is asked that a killed run left. Where that run was is not known here, so

@@ -14,8 +14,8 @@ use stillframe::backends::{
 use stillframe::commands::{CommandInput, CommandOutput};
 use stillframe::events::EventQuery;
 use stillframe::options::{
-    CopyRequest, DiffEnd, GcOptions, LogRetention, RetentionOptions, RunQuery, SessionQuery,
-    SnapshotQuery, UndoTarget,
+    CloneOptions, CopyRequest, DiffEnd, GcOptions, InitOptions, LogRetention, RetentionOptions,
+    RunQuery, SessionQuery, SnapshotQuery, UndoTarget,
 };
 use stillframe::policy::RunLimits;
 use stillframe::tasks::{FollowUpInput, QuarantineScope, WorkBranchOptions};
@@ -118,6 +118,10 @@ pub(crate) enum Request {
     Events(EventsOf),
     /// Print events, and go on with those to come.
     FollowEvents(EventsOf),
+    /// Make a repository.
+    Init(InitOptions),
+    /// Clone a repository.
+    Clone(Box<CloneOptions>),
     /// What is asked of tasks.
     Task(TaskRequest),
     /// Go on with a task that waits.
@@ -455,6 +459,12 @@ impl Request {
                 id: id.to_string_lossy().into_owned(),
                 to,
             },
+            Command::Init { to, branch } => Self::Init(InitOptions::at(to).branch(branch)),
+            Command::Clone { address, to, token } => {
+                let options = CloneOptions::of(address, to);
+                let set = surroundings.config.settings(None).task;
+                Self::Clone(Box::new(branch::of_clone(options, token, set)))
+            }
             Command::Task { command } => task(command, json, &chooser)?,
             Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
             Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
@@ -643,6 +653,8 @@ impl Request {
             | Self::FollowEvents(_)
             | Self::Transcript { .. }
             | Self::Export { .. }
+            | Self::Init(_)
+            | Self::Clone(_)
             | Self::Task(_)
             | Self::Notices(_)
             | Self::Artifacts(_)

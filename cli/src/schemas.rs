@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, NoticeRecord,
-    QuarantineRestore, QuarantinedWork, QuestionRecord, RestoreDocument, ResumedWork, RunDocument,
-    RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry, UndoOutcome,
-    WorkTaskRecord,
+    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, NewRepositoryRecord,
+    NoticeRecord, QuarantineRestore, QuarantinedWork, QuestionRecord, RestoreDocument, ResumedWork,
+    RunDocument, RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry,
+    UndoOutcome, WorkTaskRecord,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
@@ -37,6 +37,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("artifact-list", of::<Vec<ArtifactRecord>>()),
         ("artifact-rm", of::<artifact::Removed<'_>>()),
         ("cancel", of::<RunRecord>()),
+        ("clone", of::<NewRepositoryRecord>()),
         ("config-check", of::<config::Checked>()),
         ("config-path", of::<config::Place>()),
         ("config-show", of::<config::Shown<'_>>()),
@@ -46,6 +47,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("export-line", of::<ExportLine>()),
         ("export", of::<ExportOutcome>()),
         ("gc", of::<upkeep::GcDocument>()),
+        ("init", of::<NewRepositoryRecord>()),
         ("notices", of::<Vec<NoticeRecord>>()),
         ("list", of::<Vec<snapshot::ListedDocument<'_>>>()),
         ("purge-plan", of::<PurgePlan>()),

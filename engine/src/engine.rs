@@ -4,6 +4,7 @@ mod dispatch;
 mod events;
 mod export;
 mod follow_up;
+mod new_repository;
 mod notices;
 pub(crate) mod options;
 mod quarantine;

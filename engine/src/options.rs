@@ -2,6 +2,7 @@
 //! The options of the engine are in `engine/options.rs`.
 
 pub(crate) mod credentials;
+pub(crate) mod new_repository;
 pub(crate) mod notice_sink;
 pub(crate) mod quarantine_scope;
 pub(crate) mod repository;
@@ -16,6 +17,8 @@ use stillframe_backends::{
     DiffOptions, IgnoreOptions, Label, PlanId, RelPath, RetainContent, Strategy,
 };
 use tokio_util::sync::CancellationToken;
+
+pub use self::new_repository::{CloneOptions, InitOptions};
 
 use crate::error::Error;
 use crate::id::{RunId, SessionId};

@@ -18,6 +18,7 @@ mod beside_bytes;
 mod blocked;
 mod capture;
 mod cli;
+mod cloning;
 mod commits;
 mod concurrency;
 mod config;

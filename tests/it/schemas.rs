@@ -137,6 +137,9 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     let allow = format!("task allow-secret github_token notes {fingerprint}");
     seen.document(0, &allow);
     seen.document(0, "task allow-secret");
+    let [made, cloned] = ["made", "cloned"].map(|name| seen.ws.outside().join(name));
+    seen.document(0, &format!("init {}", made.display()));
+    seen.document(0, &format!("clone {} {}", made.display(), cloned.display()));
     seen.document(0, "purge notes --plan");
     seen.document(0, "purge notes");
     let other = seen.document(0, "snapshot");

@@ -179,8 +179,8 @@ impl Address {
         }
     }
 
-    /// What git is told.
-    pub(crate) fn text(&self) -> &OsStr {
+    /// What git is told, which has nothing secret in it.
+    pub fn text(&self) -> &OsStr {
         &self.text
     }
 

@@ -12,6 +12,8 @@ pub struct Advertised {
     refs: BTreeMap<String, ObjectId>,
     /// What HEAD names.
     head: Option<String>,
+    /// Where HEAD is.
+    head_at: Option<ObjectId>,
 }
 
 impl Advertised {
@@ -31,6 +33,9 @@ impl Advertised {
             let (id, name) = line.split_at_checked(40)?;
             let name = name.strip_prefix(b"\t")?;
             let id = str::from_utf8(id).ok()?.parse().ok()?;
+            if name == b"HEAD" {
+                read.head_at = Some(id);
+            }
             if name.starts_with(b"refs/") && !name.ends_with(b"^{}") {
                 read.refs
                     .insert(String::from_utf8_lossy(name).into_owned(), id);
@@ -42,6 +47,28 @@ impl Advertised {
     /// The branch that the remote's HEAD names, without `refs/heads/`, if the remote has said so.
     pub fn default_branch(&self) -> Option<&str> {
         self.head.as_deref()?.strip_prefix("refs/heads/")
+    }
+
+    /// The branch that a clone begins on, without `refs/heads/`: the one that the remote's HEAD
+    /// names. Where HEAD names none and is at a commit, it is a branch at that commit, as `git
+    /// clone` chooses one: `main`, `master`, or the first. `None`: there is none.
+    pub fn branch_of_clone(&self) -> Option<&str> {
+        let is_there = |branch: &&str| self.refs.contains_key(&format!("refs/heads/{branch}"));
+        if let Some(named) = self.default_branch() {
+            return Some(named).filter(is_there);
+        }
+        let at = self.head_at?;
+        let branches = self.refs.iter().filter(|(_, id)| **id == at);
+        let branches = branches.filter_map(|(name, _)| name.strip_prefix("refs/heads/"));
+        let branches: Vec<&str> = branches.collect();
+        let known = ["main", "master"].into_iter();
+        let known = known.filter(|name| branches.contains(name));
+        known.chain(branches.first().copied()).next()
+    }
+
+    /// Whether it has no ref at all.
+    pub fn is_empty(&self) -> bool {
+        self.refs.is_empty()
     }
 
     /// Where `branch` is. The full name is compared, so `refs/remotes/x/refs/heads/main` is not
@@ -89,6 +116,32 @@ mod tests {
         let detached = format!("{id}\tHEAD\n");
         let refs = Advertised::parse(detached.as_bytes()).unwrap();
         assert_eq!((refs.default_branch(), refs.ids().count()), (None, 0));
+    }
+
+    #[test]
+    fn a_clone_begins_on_the_branch_that_head_is_at() {
+        let id = |digit: char| digit.to_string().repeat(40);
+        let read = |text: &str| Advertised::parse(text.as_bytes()).unwrap();
+        let branches = format!(
+            "{}\trefs/heads/a\n{}\trefs/heads/b\n{}\trefs/heads/main\n",
+            id('1'),
+            id('2'),
+            id('2')
+        );
+        for (head, begun) in [
+            (
+                format!("ref: refs/heads/a\tHEAD\n{}\tHEAD\n", id('1')),
+                Some("a"),
+            ),
+            (format!("{}\tHEAD\n", id('1')), Some("a")),
+            (format!("{}\tHEAD\n", id('2')), Some("main")),
+            (format!("{}\tHEAD\n", id('3')), None),
+            (String::new(), None),
+        ] {
+            let refs = read(&format!("{head}{branches}"));
+            assert_eq!(refs.branch_of_clone(), begun, "{head}");
+        }
+        assert!(read("").is_empty() && !read(&branches).is_empty());
     }
 
     #[test]

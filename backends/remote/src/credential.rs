@@ -47,6 +47,21 @@ impl Credential {
         }
     }
 
+    /// As git itself does it: helpers are asked for what the address does not say.
+    pub fn beside(self, login: Option<Login>) -> Self {
+        match (self, login) {
+            (
+                Self::UserGit { user: None },
+                Some(Login {
+                    user,
+                    password: None,
+                }),
+            ) => Self::UserGit { user: Some(user) },
+            (Self::UserGit { user: None }, Some(login)) => Self::of_login(Some(login)),
+            (other, _) => other,
+        }
+    }
+
     /// `text` without any of the secrets.
     pub(crate) fn taken_out_of(&self, text: &str) -> String {
         match self {

@@ -59,6 +59,31 @@ pub enum ListError {
     },
 }
 
+/// Why not everything came from a remote. What came is in the repository that it was for, of which
+/// nobody can say what it has.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchAllError {
+    /// The remote refused, could not be reached, or the disk has no room for it.
+    #[error("{address} could not be fetched from: {said}")]
+    Refused {
+        /// Why.
+        kind: FailureKind,
+        /// The remote.
+        address: String,
+        /// One line: git's, and then a few of the remote's.
+        said: String,
+    },
+    /// git did not come to an end.
+    #[error("{address} could not be fetched from")]
+    Git {
+        /// The remote.
+        address: String,
+        /// Why.
+        source: GitError,
+    },
+}
+
 /// Why commits did not come from a remote. What came is in no ref, and does no harm.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -111,6 +136,16 @@ impl GitError {
 }
 
 impl ListError {
+    /// The kind of failure.
+    pub fn failure(&self) -> FailureKind {
+        match self {
+            Self::Refused { kind, .. } => *kind,
+            Self::Git { source, .. } => source.failure(),
+        }
+    }
+}
+
+impl FetchAllError {
     /// The kind of failure.
     pub fn failure(&self) -> FailureKind {
         match self {
@@ -224,6 +259,47 @@ impl Remote<'_> {
             kind,
             address: address(),
             commit,
+            said: self.said_with(&line, &answer),
+        })
+    }
+
+    /// Brings every branch and every tag of the remote, with all that they reach, into a repository
+    /// that has nothing yet: branches below `refs/remotes/origin/`, and tags by their own names, as
+    /// `git clone` has them.
+    pub fn fetch_all(&self, op: &Operation) -> Result<(), FetchAllError> {
+        let args = [
+            "-c",
+            "fetch.negotiationAlgorithm=noop",
+            // A clone has no log of how they came.
+            "-c",
+            "core.logAllRefUpdates=false",
+            "fetch",
+            "--quiet",
+            "--refmap=",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-auto-maintenance",
+            "--no-recurse-submodules",
+            // What a remote is without that is itself no whole copy, a clone is without.
+            "--update-shallow",
+        ];
+        let wanted = [
+            "+refs/heads/*:refs/remotes/origin/*",
+            "+refs/tags/*:refs/tags/*",
+        ];
+        let answer = self
+            .call(&args, &wanted.map(OsStr::new), MAX_ANSWER_BYTES, op)
+            .map_err(|source| FetchAllError::Git {
+                address: self.address.to_string(),
+                source,
+            })?;
+        if answer.code == Some(0) {
+            return Ok(());
+        }
+        let Complaint { kind, line } = self.complaint(&answer);
+        Err(FetchAllError::Refused {
+            kind,
+            address: self.address.to_string(),
             said: self.said_with(&line, &answer),
         })
     }

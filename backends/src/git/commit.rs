@@ -41,7 +41,7 @@ pub(super) use self::decision::Environment;
 pub(super) use self::edits::Edits;
 pub(super) use self::info::info;
 pub(super) use self::local::LocalEdits;
-pub(super) use self::message::{check_signature, trailers};
+pub(super) use self::message::{check_signature, signature_of_user, trailers};
 pub(super) use self::new_tree::tree_with;
 pub(super) use self::objects::{as_store_error, committer_in, made_by};
 pub(super) use self::prepare::prepare;

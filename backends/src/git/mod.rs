@@ -19,6 +19,7 @@ pub(crate) mod libgit2;
 mod line_diffs;
 mod lost;
 pub(crate) mod nested;
+pub(crate) mod new_repository;
 mod nodes;
 mod operation;
 pub(crate) mod refs;

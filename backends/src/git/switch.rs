@@ -146,6 +146,7 @@ pub(super) fn prepare(
         paths: made.paths,
         kept,
         submodules,
+        unconverted: made.unconverted,
     })
 }
 

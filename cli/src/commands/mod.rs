@@ -16,6 +16,7 @@ mod export;
 pub(crate) mod files;
 mod follow_up;
 mod head_moved;
+mod new_repository;
 mod notices;
 mod purge;
 mod quarantine;
@@ -164,6 +165,13 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
             until_a_signal(|cancellation| export::export(tools, &id, to, cancellation)).await
         }
         Request::FollowUp(request) => Box::pin(follow_up::answer(tools, *request)).await,
+        Request::Init(options) => new_repository::init(tools, options).await,
+        Request::Clone(options) => {
+            until_a_signal(|cancellation| {
+                new_repository::clone(tools, options.cancellation(cancellation))
+            })
+            .await
+        }
         Request::Task(request) => task::answer(tools, request).await,
         Request::Notices(request) => notices::answer(tools, request).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,

@@ -119,6 +119,6 @@ impl schemars::JsonSchema for ExportedRun {
     }
 }
 
-fn lossless<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn lossless<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     serialize_lossless(path.as_os_str().as_bytes(), to)
 }

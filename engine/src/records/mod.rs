@@ -14,6 +14,7 @@ pub(crate) mod export;
 pub(crate) mod follow_up;
 pub(crate) mod kept_branch;
 pub(crate) mod lease;
+pub(crate) mod new_repository;
 pub(crate) mod notice;
 pub(crate) mod operation;
 pub(crate) mod outcome;
@@ -53,6 +54,7 @@ pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use export::{ExportLine, ExportOutcome, ExportedArtifact, ExportedRun};
 pub use follow_up::FollowUpRecord;
+pub use new_repository::NewRepositoryRecord;
 pub use notice::{NoticeKind, NoticeRecord, NoticeStatus};
 pub use operation::OperationKind;
 pub use outcome::{

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use stillframe_backends::Operation;
-use stillframe_remote::address::{Login, ParsedAddress};
+use stillframe_remote::address::ParsedAddress;
 use stillframe_remote::advertised::Advertised;
 use stillframe_remote::credential::Credential;
 use stillframe_remote::environment::Environment;
@@ -66,16 +66,7 @@ pub(super) async fn asking(
         _ => Ok(Credential::of_login(address.login.clone())),
     };
     let credential = match known {
-        // As git itself does: helpers are asked for what the address does not say.
-        Ok(Credential::UserGit { user: None }) => match address.login.clone() {
-            Some(Login {
-                user,
-                password: None,
-            }) => Credential::UserGit { user: Some(user) },
-            Some(login) => Credential::of_login(Some(login)),
-            None => Credential::UserGit { user: None },
-        },
-        Ok(credential) => credential,
+        Ok(credential) => credential.beside(address.login.clone()),
         Err((kind, why)) => {
             let why = Failure::of_work(why.trim()).line();
             let why = format!("who asks {} is not known: {why}", address.address);

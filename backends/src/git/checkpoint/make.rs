@@ -185,12 +185,7 @@ fn signature_of(
         commit::check_signature(author)?;
         return Ok(author.clone());
     }
-    let value = |key| settings.text("user", key).filter(|v| !v.trim().is_empty());
-    let of_user = value("name").zip(value("email"));
-    let of_user = of_user.map(|(name, email)| Signature::new(name.trim(), email.trim()));
-    // One that no commit can hold is as good as none.
-    let of_user = of_user.filter(|signature| commit::check_signature(signature).is_ok());
-    Ok(of_user.unwrap_or_else(|| Signature::new("Stillframe", "stillframe@localhost")))
+    Ok(commit::signature_of_user(settings))
 }
 
 fn outcome(

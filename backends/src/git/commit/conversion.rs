@@ -17,7 +17,7 @@ pub(in crate::git) struct Conversion {
     /// `$Id: …$` becomes `$Id$`.
     is_ident: bool,
     /// The filter, or the encoding, that it takes a program or a table for.
-    pub(super) unsupported: Option<String>,
+    pub(in crate::git) unsupported: Option<String>,
 }
 
 /// What becomes of line ends.
@@ -58,8 +58,8 @@ impl Conversion {
         self.lines == LineEnds::AsIs && !self.is_ident && self.unsupported.is_none()
     }
 
-    /// Whether every file is written as it is stored.
-    pub(super) fn writes_as_stored(&self) -> bool {
+    /// Whether every file is written as it is stored, as far as it takes no program.
+    pub(in crate::git) fn writes_as_stored(&self) -> bool {
         !self.writes_crlf && !self.is_ident
     }
 

@@ -157,6 +157,16 @@ pub(super) fn signature_of(
     })
 }
 
+/// The user that git's configuration names, or else Stillframe itself.
+pub(in crate::git) fn signature_of_user(settings: &Settings) -> Signature {
+    let value = |key| settings.text("user", key).filter(|v| !v.trim().is_empty());
+    let of_user = value("name").zip(value("email"));
+    let of_user = of_user.map(|(name, email)| Signature::new(name.trim(), email.trim()));
+    // One that no commit can hold is as good as none.
+    let of_user = of_user.filter(|signature| check_signature(signature).is_ok());
+    of_user.unwrap_or_else(|| Signature::new("Stillframe", "stillframe@localhost"))
+}
+
 /// Whether a commit can hold it.
 pub(in crate::git) fn check_signature(signature: &Signature) -> Result<(), CommitError> {
     for (what, text) in [("name", &signature.name), ("address", &signature.email)] {

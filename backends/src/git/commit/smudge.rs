@@ -55,24 +55,17 @@ impl<'a> Smudging<'a> {
         })
     }
 
-    /// The conversions of the files at these paths, from the top of the work tree; `None` for one
-    /// that is written as it is stored. One that takes a program is an error.
+    /// The conversions of the files at these paths, from the top of the work tree.
     pub(in crate::git) fn conversions(
         &self,
         paths: &[&RelPath],
-    ) -> Result<Vec<Option<Conversion>>, CommitError> {
+    ) -> Result<Vec<Conversion>, CommitError> {
         let mut read = |directory: &RelPath| self.attribute_file(directory);
         let mut finder =
             AttributeFinder::new(self.weakest.clone(), self.strongest.clone(), &mut read);
-        let conversions = paths.iter().map(|path| {
-            let conversion = Conversion::of(&finder.of(path)?, &self.settings);
-            if let Some(what) = &conversion.unsupported {
-                return Err(CommitError::Unsupported(format!(
-                    "the branch has another {path}, and {what} applies to it, which takes a program to run"
-                )));
-            }
-            Ok((!conversion.writes_as_stored()).then_some(conversion))
-        });
+        let conversions = paths
+            .iter()
+            .map(|path| Ok(Conversion::of(&finder.of(path)?, &self.settings)));
         conversions.collect()
     }
 

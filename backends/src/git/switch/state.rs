@@ -48,6 +48,9 @@ pub(super) struct MadeState {
     pub(super) paths: Vec<RelPath>,
     /// Whether it is what was captured, which then is the snapshot.
     pub(super) is_there: bool,
+    /// The paths, from the top of the work tree, that come as they are stored though more applies
+    /// to them.
+    pub(super) unconverted: Vec<RelPath>,
     /// The bytes of its index, if that is another than was captured.
     pub(super) index: Option<IndexBlob>,
 }
@@ -82,7 +85,7 @@ impl Target<'_> {
                 || self.edits(decided, &pack),
             ),
         };
-        let (coming, edits) = (coming?, edits?);
+        let (coming, (edits, unconverted)) = (coming?, edits?);
         let index = coming.as_ref().map(|(id, _)| *id).or(was);
         let captured = tree_of(self.record)?;
         let packs = self.store.reader_set()?;
@@ -109,6 +112,7 @@ impl Target<'_> {
                 snapshot: self.record.snapshot.clone(),
                 paths: Vec::new(),
                 is_there: true,
+                unconverted: Vec::new(),
                 index: None,
             });
         }
@@ -129,13 +133,19 @@ impl Target<'_> {
             snapshot,
             paths: edits.into_keys().collect(),
             is_there: false,
+            unconverted,
             index: coming,
         })
     }
 
-    /// What becomes of the tree that was captured; the blobs that the store lacks for it are added
-    /// to the pack, or come from the repository.
-    fn edits(&self, decided: &[Coming], pack: &PackWriter) -> Result<commit::Edits, BranchError> {
+    /// What becomes of the tree that was captured, and which paths come as they are stored though
+    /// more applies to them. The blobs that the store lacks for it are added to the pack, or come
+    /// from the repository.
+    fn edits(
+        &self,
+        decided: &[Coming],
+        pack: &PackWriter,
+    ) -> Result<(commit::Edits, Vec<RelPath>), BranchError> {
         let either = Either {
             store: self.store,
             repository: self.repository,
@@ -157,7 +167,7 @@ impl Target<'_> {
             .filter_map(|coming| Some((&coming.change.path, coming.change.new?)))
             .partition(|(_, (mode, _))| is_file(*mode));
         let mut as_is: Vec<ObjectId> = links.iter().map(|(_, (_, id))| *id).collect();
-        let mut smudged = BTreeMap::new();
+        let (mut smudged, mut unconverted) = (BTreeMap::new(), Vec::new());
         let conversions = match self.tree.filter(|_| !files.is_empty()) {
             Some(tree) => {
                 let paths: Vec<&RelPath> = files.iter().map(|(path, _)| *path).collect();
@@ -167,10 +177,19 @@ impl Target<'_> {
             None => Vec::new(),
         };
         for ((path, (_, id)), conversion) in files.iter().zip(conversions) {
-            let Some(conversion) = conversion else {
+            match &conversion.unsupported {
+                Some(_) if self.request.writes_unconverted => unconverted.push((*path).clone()),
+                Some(what) => {
+                    return Err(BranchError::Unsupported(format!(
+                        "the branch has another {path}, and {what} applies to it, which takes a program to run"
+                    )));
+                }
+                None => {}
+            }
+            if conversion.writes_as_stored() {
                 as_is.push(*id);
                 continue;
-            };
+            }
             let object = either.object(self.op, *id, u64::MAX)?;
             let (_, bytes) = object.ok_or_else(|| incomplete(*id))?;
             let bytes = conversion.to_worktree(&bytes, *id);
@@ -213,7 +232,7 @@ impl Target<'_> {
                 _ => None,
             }
         });
-        Ok(changed.collect())
+        Ok((changed.collect(), unconverted))
     }
 
     fn record(
