@@ -460,11 +460,7 @@ impl Request {
                 to,
             },
             Command::Init { to, branch } => Self::Init(InitOptions::at(to).branch(branch)),
-            Command::Clone { address, to, token } => {
-                let options = CloneOptions::of(address, to);
-                let set = surroundings.config.settings(None).task;
-                Self::Clone(Box::new(branch::of_clone(options, token, set)))
-            }
+            Command::Clone { address, to, token } => chooser.clone_of(address, to, token),
             Command::Task { command } => task(command, json, &chooser)?,
             Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
             Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
@@ -795,6 +791,13 @@ impl Chooser<'_> {
             typed: path.clone(),
             above: place.to_owned(),
         }))
+    }
+
+    /// A clone, which is of no workspace yet.
+    fn clone_of(&self, address: OsString, to: PathBuf, token: TokenArgs) -> Request {
+        let set = self.surroundings.config.settings(None).task;
+        let options = branch::of_clone(CloneOptions::of(address, to), token, set);
+        Request::Clone(Box::new(options))
     }
 
     fn plain(&self) -> Result<WorkspaceOptions, Failure> {

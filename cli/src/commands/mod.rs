@@ -166,12 +166,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         }
         Request::FollowUp(request) => Box::pin(follow_up::answer(tools, *request)).await,
         Request::Init(options) => new_repository::init(tools, options).await,
-        Request::Clone(options) => {
-            until_a_signal(|cancellation| {
-                new_repository::clone(tools, options.cancellation(cancellation))
-            })
-            .await
-        }
+        Request::Clone(options) => new_repository::clone(tools, *options).await,
         Request::Task(request) => task::answer(tools, request).await,
         Request::Notices(request) => notices::answer(tools, request).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,

@@ -4,7 +4,7 @@ use stillframe::backends::printable;
 use stillframe::options::{CloneOptions, InitOptions};
 use stillframe::records::NewRepositoryRecord;
 
-use super::Tools;
+use super::{Tools, until_a_signal};
 use crate::failure::Failure;
 use crate::output::{Reply, count, printable as printable_text, short, some_of};
 
@@ -18,6 +18,10 @@ pub(super) async fn init(tools: &Tools, options: InitOptions) -> Result<Reply, F
 
 /// Clones a repository.
 pub(super) async fn clone(tools: &Tools, options: CloneOptions) -> Result<Reply, Failure> {
+    until_a_signal(|cancellation| cloned(tools, options.cancellation(cancellation))).await
+}
+
+async fn cloned(tools: &Tools, options: CloneOptions) -> Result<Reply, Failure> {
     let cloned = tools.engine.clone_repository(options).await?;
     let reply = Reply::new(tools.json, &cloned, || {
         let remote = cloned.remote.as_deref().unwrap_or_default();
