@@ -117,6 +117,9 @@ pub struct SwitchRequest {
     /// Whether a file that takes a program or a table to write it, because a filter or an encoding
     /// applies to it, is written as it is stored. Default: it is refused, with all else.
     pub writes_unconverted: bool,
+    /// Why changes that are in the workspace and not in HEAD may not come along, as a clause: where
+    /// there are any, [`BranchError::InTheWay`]. Default: they may.
+    pub refuse_changes: Option<String>,
     /// The id that the state gets as a snapshot.
     pub id: SnapshotId,
     /// Whose that is. Default: the session `manual`, no run.
@@ -134,6 +137,7 @@ impl SwitchRequest {
             to,
             saved: None,
             writes_unconverted: false,
+            refuse_changes: None,
             id: SnapshotId::random(),
             owner: Owner::default(),
             at,

@@ -488,6 +488,65 @@ fn a_task_does_not_begin_with_the_work_of_another() {
     assert!(message.contains("stillframe/task/44/x"), "{message}");
 }
 
+/// Where HEAD is on the branch of another task, what is there is that one's.
+#[test]
+fn the_work_of_one_task_comes_to_no_other() {
+    let ws = machine();
+    run(&ws, 0, "echo x > made; echo y > also");
+    let call = ["run", "--task", "43", "--", "touch", "ran"];
+    let begins = || ws.try_json(call).exits(125).error("Conflict");
+    let message = ws.untouched(begins);
+    for part in ["also and 1 more", "task 42", "stillframe task resume 42)"] {
+        assert!(message.contains(part), "{message}");
+    }
+    let save = ["task", "checkpoint", "43"];
+    let saves = || ws.try_json(save).exits(1).error("Conflict");
+    let message = ws.untouched(saves);
+    assert!(message.contains("nothing was saved"), "{message}");
+    resumed(&ws);
+    // Nor is a commit of one that of another, which could not go on from it.
+    let message = saves();
+    assert!(message.contains("stillframe task resume 42)"), "{message}");
+    let listed = ws.git(["ls-remote", "origin", "refs/heads/stillframe/task/43"]);
+    assert_eq!(listed, "");
+    ws.git(["switch", "-q", "main"]);
+    assert_eq!(ws.json(call)["workspace"]["resumed"]["state"], "fresh");
+    let two = another(&ws, &[]);
+    let there = [
+        "diff",
+        "--name-only",
+        "origin/main",
+        "origin/stillframe/task/43",
+    ];
+    assert_eq!(two.git(there), "ran");
+}
+
+/// What was saved from here is on the branch here by now. A change that is made elsewhere does not
+/// go on from it.
+#[test]
+fn a_change_on_another_branch_is_in_the_way_of_what_was_saved() {
+    let ws = machine();
+    ws.write("text", "base\n");
+    ws.commit("text");
+    run(&ws, 0, "echo work >> text");
+    resumed(&ws);
+    ws.git(["switch", "-q", "main"]);
+    let tip = at(&ws);
+    ws.write("text", "base\nmine\n");
+    refused(&ws, "Conflict", "text was changed");
+    let call = ["run", "--task", "42", "--", "touch", "ran"];
+    ws.try_json(call).exits(125).error("Conflict");
+    assert_eq!(at(&ws), tip);
+    // On the branch it is one.
+    ws.git(["checkout", "-q", "text"]);
+    resumed(&ws);
+    assert_eq!(ws.text("text"), "base\nwork\n");
+    ws.write("text", "base\nwork\nmine\n");
+    run(&ws, 0, "true");
+    assert_ne!(at(&ws), tip);
+    assert_eq!(ws.text("text"), "base\nwork\nmine\n");
+}
+
 /// What could not be sent is on the branch here all the same, and the next run goes on from it.
 #[test]
 fn a_run_goes_on_from_what_was_never_sent() {

@@ -103,15 +103,32 @@ pub(super) fn prepare(
             crate::error::printable(repository.work_tree())
         )));
     }
-    let decided = decide(
-        op,
-        workspace,
-        (store, &repository),
-        record,
-        &changes,
-        &entries,
-        env,
-    )?;
+    let local = || {
+        let index = &entries.staged;
+        LocalEdits::of(
+            op,
+            workspace,
+            &repository,
+            store,
+            (record, state),
+            index,
+            env,
+        )
+    };
+    if let Some(why) = &request.refuse_changes {
+        refuse_changes(&local()?, why)?;
+    }
+    let decided = match changes.is_empty() {
+        true => Vec::new(),
+        false => decide(
+            op,
+            workspace,
+            (store, &repository),
+            record,
+            &changes,
+            (&entries, &local()?),
+        )?,
+    };
     // Files are written from the store, and the repository needs none of it.
     if let Some(to) = to.filter(|_| request.branch.is_some()) {
         give(op, (store, &repository), trees, to)?;
@@ -243,19 +260,30 @@ fn refuse_where_somebody_is_at_work(
     Ok(())
 }
 
-/// What comes to each path that the branch has otherwise than HEAD.
+/// Refuses to move anything where the workspace has something that HEAD has not.
+fn refuse_changes(local: &LocalEdits, why: &str) -> Result<(), BranchError> {
+    let mut changed = local.edits.keys();
+    let Some(first) = changed.next() else {
+        return Ok(());
+    };
+    let more = match changed.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(BranchError::InTheWay(format!(
+        "HEAD does not have what {first}{more} is here, and {why}"
+    )))
+}
+
+/// What comes to each path that the branch has otherwise than HEAD, where there is one.
 fn decide(
     op: &Operation,
     workspace: &LockedWorkspace,
     (store, repository): (&Store, &UserRepository),
     record: &Record,
     changes: &[Change],
-    entries: &Entries,
-    env: &Environment<'_>,
+    (entries, local): (&Entries, &LocalEdits),
 ) -> Result<Vec<Coming>, BranchError> {
-    if changes.is_empty() {
-        return Ok(Vec::new());
-    }
     let scope = repository.scope();
     let is_outside = |change: &&Change| indexes::within(&change.path, scope).is_none();
     if let Some(outside) = changes.iter().find(is_outside) {
@@ -265,16 +293,6 @@ fn decide(
             outside.path
         )));
     }
-    let state = record.git.as_ref().expect("it was looked at");
-    let local = LocalEdits::of(
-        op,
-        workspace,
-        repository,
-        store,
-        (record, state),
-        &entries.staged,
-        env,
-    )?;
     let root = workspace.root().map_err(commit_error_of_path)?;
     let packs = store.reader_set()?;
     let stored = store.reader(&packs);
@@ -290,9 +308,9 @@ fn decide(
         }))
     };
     let decided = decision::decide(&Seen {
-        is_on_saved: decision::is_on_saved(changes, &local),
+        is_on_saved: decision::is_on_saved(changes, local),
         changes,
-        local: &local,
+        local,
         entries,
         as_captured: &as_captured,
         // What a rule or a limit left out of the capture, and repositories of their own.

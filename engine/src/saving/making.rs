@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use stillframe_backends::{
     CheckpointError, CheckpointKind as Kind, CheckpointMessage, CheckpointRequest, Checkpoints,
-    KeptCheckpoint, Label, LockedWorkspace, MergeRequest, Operation, SnapshotId,
+    ErrorKind, KeptCheckpoint, Label, LockedWorkspace, MergeRequest, Operation, SnapshotId,
 };
 use stillframe_remote::ObjectId;
 
@@ -13,6 +13,7 @@ use crate::id::RunId;
 use crate::records::checkpoint::{CheckpointKind, CheckpointRow, CheckpointStatus, base_of_next};
 use crate::records::step::{StepRow, StepStatus};
 use crate::records::work_task::WorkTaskRow;
+use crate::saving::others;
 use crate::saving::target::Target;
 use crate::saving::told::Telling;
 use crate::saving::work::{Made, Merged, Wanted};
@@ -36,6 +37,14 @@ pub(crate) fn capture(
     let (opened, backend) = (&target.opened, &*target.backend);
     let options = opened.snapshot_options(parts, label, session_id, run_id.as_ref());
     let snapshot = capture::take(op, locked, backend, &options)?;
+    // A run's work is what its command has made of the branch that it was brought to.
+    let head = snapshot.metadata.branch.as_deref();
+    if let (None, Some(why)) = (run_id, others::whose(parts, head, telling.task)?) {
+        let op = &Operation::unbounded();
+        capture::let_go_of(op, parts, locked, backend, &snapshot);
+        let message = format!("{why}; nothing was saved");
+        return Err(Error::new(ErrorKind::Conflict, message));
+    }
     if let Some(id) = unless {
         let earlier = parts.reader.read_blocking(|store| store.snapshot(id))?;
         if let Some(row) = earlier

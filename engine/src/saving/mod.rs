@@ -8,6 +8,7 @@ mod arrived;
 mod asking;
 mod lock;
 mod making;
+mod others;
 pub(crate) mod outbox;
 pub(crate) mod quarantine;
 pub(crate) mod recorded;

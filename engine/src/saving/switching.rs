@@ -11,6 +11,7 @@ use crate::branches::resume::Answer;
 use crate::error::Error;
 use crate::records::restore_document::{RestoreDocument, RestorePurpose, restored_document};
 use crate::records::resumed_work::{ResumedWork, way_back};
+use crate::saving::others;
 use crate::saving::resume::{Goal, Going, Lacking, Whose, failed};
 use crate::workspace::capture;
 use crate::workspace::restore::{self, Restoring};
@@ -47,7 +48,9 @@ impl Going {
         let mut request = SwitchRequest::new(self.branch(), goal.to.clone(), self.parts.now())
             .owner(self.guard().owner);
         request.from.clone_from(&goal.from);
-        request.saved.clone_from(&goal.saved);
+        request.saved = self.saved_here(op, goal, &from);
+        request.refuse_changes =
+            others::whose(&self.parts, from.metadata.branch.as_deref(), &self.task)?;
         let switch = match branches.prepare_switch(op, locked, &from.id, &request) {
             Ok(switch) => switch,
             Err(e) => {
@@ -85,6 +88,20 @@ impl Going {
         )))
     }
 
+    /// What was saved from here, unless the branch has it here and HEAD is elsewhere: then what is
+    /// in the workspace goes on from HEAD, and not from that.
+    fn saved_here(&self, op: &Operation, goal: &Goal, from: &Snapshot) -> Option<String> {
+        let is_on_it = from.metadata.branch.as_deref() == Some(&*self.task.branch);
+        let is_on_branch = |saved: &String| {
+            let tip = goal.from.as_ref();
+            tip.is_some_and(|tip| self.reaches(op, tip, saved) == Answer::Yes)
+        };
+        let saved = goal.saved.as_ref();
+        saved
+            .filter(|saved| is_on_it || !is_on_branch(saved))
+            .cloned()
+    }
+
     /// How a guard is taken.
     fn guard(&self) -> SnapshotOptions {
         let Whose {
@@ -98,10 +115,7 @@ impl Going {
     /// Lets go of what was captured for nothing.
     pub(super) fn forget(&self, locked: &mut LockedWorkspace, captured: &Snapshot) {
         let op = &Operation::unbounded();
-        let ids = std::slice::from_ref(&captured.id);
-        if self.target.backend.forget(op, locked, ids, &[]).is_err() {
-            self.parts.lock.leave_work();
-        }
+        capture::let_go_of(op, &self.parts, locked, &*self.target.backend, captured);
     }
 
     /// Restores the state that the branch makes of what is here.

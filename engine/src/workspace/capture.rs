@@ -109,13 +109,22 @@ pub(crate) fn adds_nothing(
     if earlier.backend != new.backend || !is_unchanged().unwrap_or(false) {
         return false;
     }
-    if backend
-        .forget(op, locked, std::slice::from_ref(&new.id), &[])
-        .is_err()
-    {
+    let_go_of(op, parts, locked, backend, new);
+    true
+}
+
+/// Lets go of what was captured for nothing, and is in no log.
+pub(crate) fn let_go_of(
+    op: &Operation,
+    parts: &Parts,
+    locked: &mut LockedWorkspace,
+    backend: &dyn Backend,
+    captured: &Snapshot,
+) {
+    let ids = std::slice::from_ref(&captured.id);
+    if backend.forget(op, locked, ids, &[]).is_err() {
         parts.lock.leave_work();
     }
-    true
 }
 
 /// The row and the event of a snapshot.

@@ -149,7 +149,9 @@ impl Ground<'_> {
         let commit = self.take(&[CHECKPOINT], OURS, Cache::Warm, |_| ground.checkpoint());
         let (remote, beside) = (ground.remote.to_str(), ground.beside.to_str());
         let (remote, beside) = remote.zip(beside).expect("plain paths");
-        run(&ground.clone, &["fetch", "-q", remote, BRANCH]);
+        // Loose, as git leaves what it commits: from a pack of ours its push would take the deltas.
+        let unpacked = ["-c", "fetch.unpackLimit=100000", "fetch", "-q"];
+        run(&ground.clone, &[&unpacked[..], &[remote, BRANCH]].concat());
         let pushed = format!("{commit}:refs/heads/{BRANCH}");
         self.site.settle(Cache::Warm);
         let started = Instant::now();
