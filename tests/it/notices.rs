@@ -179,6 +179,8 @@ fn that_work_is_not_on_its_branch_is_told_once_for_each_run() {
     scene.0.write("more", "x\n");
     let asked = ["task", "checkpoint", "42", "--remote", &scene.remote()];
     scene.0.try_json(asked).exits(1);
+    // Where HEAD is on the branch of 42, what is there is that one's.
+    scene.0.git(["switch", "-q", "main"]);
     let here = [
         "run",
         "--task",

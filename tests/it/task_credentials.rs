@@ -424,6 +424,7 @@ fn what_is_set_once_is_enough_and_what_is_typed_counts_before_it() {
         .checkpoint(&["--token-command", "echo wr0ng"])
         .exits(1);
     assert_eq!(wrong.json()["failure"], "AuthDenied");
+    ws.git(["switch", "-q", "main"]);
     let path = scene.bare();
     let typed = ["--remote", path.to_str().unwrap(), "--namespace", "o/p"];
     let typed = scene.checkpoint(&typed).ok().json();
