@@ -48,12 +48,12 @@ pub trait Checkpoints: Send + Sync {
     ) -> Result<CheckpointOutcome, CheckpointError>;
 
     /// Merges a checkpoint with what its branch has by now, and keeps what comes of it under the
-    /// number that the request has. `None`: they conflict, or have not exactly one newest commit
-    /// that both go on from; then nothing is kept.
+    /// number that the request has. `None`: they conflict, or have no commit that both go on from,
+    /// or one contains the other; then nothing is kept.
     ///
-    /// What each side has changed since that commit is in it. Lines are merged as git does where no
-    /// attribute says otherwise; of renames, those count of files that the other side has changed.
-    /// No program is run. The first parent is what the branch has, the second the checkpoint; who
+    /// What each side has changed since that commit is in it, renames included, and the same files
+    /// conflict as in git; where several are the newest such commit they are merged first.
+    /// `docs/merging.md` lists what git does otherwise. No program is run. The first parent is what the branch has, the second the checkpoint; who
     /// made the checkpoint made the merge, at the later time of both, so that the same two and the
     /// same message give the same commit.
     ///

@@ -28,7 +28,7 @@ mod view;
 
 pub(crate) use copy::copy;
 pub use copy::{CopyOptions, CopyOutcome};
-pub(crate) use merge::{MAX_FILE_BYTES as MAX_MERGED_FILE_BYTES, merged_text};
+pub(crate) use merge::{MAX_FILE_BYTES as MAX_MERGED_FILE_BYTES, TextMerge, merge_texts};
 pub(crate) use plan::{Node, View};
 pub(crate) use procedure::{check_place, plan_only, recover, restore};
 pub(crate) use restorable::{Captured, Publish, Restorable, Side, check_content_kept};

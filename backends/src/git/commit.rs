@@ -49,7 +49,7 @@ pub(super) use self::saving::Saving;
 pub(super) use self::smudge::Smudging;
 pub(super) use self::sound::commit_text;
 pub(super) use self::staged::Staged;
-pub(super) use self::tree_changes::{Side, TreeChange, between, side_of};
+pub(super) use self::tree_changes::{Side, TreeChange, between, is_file, item_of, side_of};
 
 /// The repository that `workspace` lies in.
 pub(super) fn repository_of(workspace: &Workspace) -> Result<Box<UserRepository>, CommitError> {

@@ -18,6 +18,7 @@ mod kept_refs;
 pub(crate) mod libgit2;
 mod line_diffs;
 mod lost;
+mod merge;
 pub(crate) mod nested;
 pub(crate) mod new_repository;
 mod nodes;

@@ -363,15 +363,36 @@ fn take_back(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     }
 }
 
-/// Three texts of which two go on from the first, merged by lines; `None`: they conflict, or are
-/// not text as git judges it.
-pub(crate) fn merged_text(base: &[u8], ours: &[u8], theirs: &[u8]) -> Option<Vec<u8>> {
+/// What comes of three texts of which two go on from the first.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TextMerge {
+    Clean(Vec<u8>),
+    /// With what git puts around lines that nobody can merge.
+    Conflict(Vec<u8>),
+    /// One is not text as git judges it, or libgit2 refused them.
+    Binary,
+}
+
+/// Merges three texts by lines. In a conflict the two sides have these labels, and markers that are
+/// so much longer than git's own.
+pub(crate) fn merge_texts(
+    base: &[u8],
+    ours: &[u8],
+    theirs: &[u8],
+    (more_marker, [our_label, their_label]): (u16, [Vec<u8>; 2]),
+) -> TextMerge {
     if [base, ours, theirs].into_iter().any(patch::is_binary) {
-        return None;
+        return TextMerge::Binary;
     }
-    match merge_lines(ours, base, theirs) {
-        Lines::Merged(merged) => Some(merged),
-        Lines::Conflict(_) | Lines::Unknown => None,
+    let mut options = MergeFileOptions::new();
+    options
+        .marker_size(USUAL_MARKER as u16 + more_marker)
+        .our_label(our_label)
+        .their_label(their_label);
+    match merge_files([base, ours, theirs], &mut options) {
+        Some((text, true)) => TextMerge::Clean(text),
+        Some((text, false)) => TextMerge::Conflict(text),
+        None => TextMerge::Binary,
     }
 }
 
@@ -383,27 +404,31 @@ fn merge_lines(current: &[u8], after: &[u8], before: &[u8]) -> Lines {
     let Ok(marker) = u16::try_from(marker) else {
         return Lines::Unknown;
     };
-    libgit2::initialise();
     let mut options = MergeFileOptions::new();
     options
         .style_standard(false)
         .style_diff3(true)
         .marker_size(marker);
-    let [after, current, before] = [after, current, before].map(|text| [FIRST_LINE, text].concat());
-    let merged = git2::merge_file(
-        MergeFileInput::new().content(&after),
-        MergeFileInput::new().content(&current),
-        MergeFileInput::new().content(&before),
-        Some(&mut options),
-    );
-    let Ok(merged) = merged else {
-        return Lines::Unknown;
-    };
-    match merged.content().strip_prefix(FIRST_LINE) {
-        Some(content) if merged.is_automergeable() => Lines::Merged(content.to_vec()),
-        Some(content) => Lines::Conflict(regions(content, marker.into())),
+    match merge_files([after, current, before], &mut options) {
+        Some((text, true)) => Lines::Merged(text),
+        Some((text, false)) => Lines::Conflict(regions(&text, marker.into())),
         None => Lines::Unknown,
     }
+}
+
+/// Base, ours and theirs as one text, and whether they meet nowhere; `None`: libgit2 refused them.
+fn merge_files(texts: [&[u8]; 3], options: &mut MergeFileOptions) -> Option<(Vec<u8>, bool)> {
+    libgit2::initialise();
+    let [base, ours, theirs] = texts.map(|text| [FIRST_LINE, text].concat());
+    let merged = git2::merge_file(
+        MergeFileInput::new().content(&base),
+        MergeFileInput::new().content(&ours),
+        MergeFileInput::new().content(&theirs),
+        Some(options),
+    );
+    let merged = merged.ok()?;
+    let text = merged.content().strip_prefix(FIRST_LINE)?.to_vec();
+    Some((text, merged.is_automergeable()))
 }
 
 /// The length of the longest run of one of the characters of a conflict marker at the beginning of

@@ -8,6 +8,7 @@ use crate::git::user_index::MODE_SUBMODULE;
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::store_error::StoreError;
+use crate::tree::EntryKind;
 
 /// A path, from the top of the tree, that is not the same on both sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,22 @@ pub(in crate::git) fn side_of(item: &TreeItem) -> Option<Side> {
         ItemKind::Entry(kind) => Some((kind.git_mode(), item.id)),
         ItemKind::Submodule => Some((MODE_SUBMODULE, item.id)),
     }
+}
+
+/// What a tree has for it.
+pub(in crate::git) fn item_of((mode, id): Side) -> Option<(ItemKind, ObjectId)> {
+    match mode {
+        MODE_SUBMODULE => Some((ItemKind::Submodule, id)),
+        mode => EntryKind::from_git_mode(mode).map(|kind| (ItemKind::Entry(kind), id)),
+    }
+}
+
+/// Whether it is a file, and no link and no commit of a submodule.
+pub(in crate::git) fn is_file((mode, _): Side) -> bool {
+    matches!(
+        EntryKind::from_git_mode(mode),
+        Some(EntryKind::File | EntryKind::Executable)
+    )
 }
 
 /// Every path at which the trees differ, sorted, each once. `None` is a tree without names.

@@ -90,6 +90,12 @@ impl<'a> Past<'a> {
         Ok(found)
     }
 
+    /// Takes a commit that is nowhere for one of the history.
+    pub(in crate::git) fn suppose(&self, commit: Commit) {
+        let id = commit.id;
+        self.known.borrow_mut().insert(id, Some(Rc::new(commit)));
+    }
+
     fn of_user(&self, id: ObjectId) -> Result<Option<Commit>, CheckpointError> {
         let Some(repository) = self.repository else {
             return Ok(None);

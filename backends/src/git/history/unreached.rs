@@ -33,6 +33,17 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
+    /// One that is nowhere, of the beginning of time.
+    pub(in crate::git) fn new(id: ObjectId, tree: ObjectId, parents: Vec<ObjectId>) -> Self {
+        Self {
+            id,
+            tree,
+            parents,
+            is_end: false,
+            time: 0,
+        }
+    }
+
     pub(in crate::git) fn parse(id: ObjectId, bytes: &[u8]) -> Option<Self> {
         let (mut tree, mut parents, mut time) = (None, Vec::new(), 0);
         let id_of = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();

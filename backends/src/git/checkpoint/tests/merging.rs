@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn histories_that_do_not_come_from_one_commit_are_not_merged() {
+fn histories_without_a_common_commit_are_not_merged_and_those_with_several_are() {
     let story = Story::new();
     story.snapshot();
     let base = story.git(&["rev-parse", "HEAD"]);
@@ -155,9 +155,10 @@ fn histories_that_do_not_come_from_one_commit_are_not_merged() {
         made(&[&one, &other], "left"),
         made(&[&other, &one], "right"),
     );
-    assert_eq!(merged(&left, &right), None);
     assert_eq!(story.in_store(&["for-each-ref", "refs/checkpoints"]), "");
-    assert!(merged(&one, &other).is_some());
+    let made = merged(&left, &right).unwrap();
+    let shown = story.in_store(&["log", "-1", "--format=%T %P", &made.commit]);
+    assert_eq!(shown, format!("{tree} {right} {left}"));
 }
 
 #[test]
