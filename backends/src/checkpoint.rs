@@ -6,7 +6,7 @@
 //! detached HEAD, an index with conflicts.
 
 mod message;
-mod secrets;
+pub(crate) mod secrets;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

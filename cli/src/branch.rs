@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use serde_json::json;
 use stillframe::backends::{AllowedSecret, RelPath};
 use stillframe::options::CloneOptions;
-use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions};
+use stillframe::tasks::{Credential, CredentialProvider, Secret, WorkBranchOptions, without_login};
 
 use crate::args::{BranchArgs, PlaceArgs, TokenArgs};
 use crate::config::{Held, Login, Scoped, Source, TaskSettings};
@@ -69,7 +69,8 @@ pub(crate) fn of_run(
 ) -> Result<WorkBranchOptions, Failure> {
     set.namespace = None;
     // What the user has set is no more the user's choice of a place than it was for the run.
-    let is_set = set.remote.as_ref().map(|remote| &remote.value) == kept.remote.as_ref();
+    let of_set = set.remote.as_ref();
+    let is_set = of_set.map(|remote| without_login(&remote.value)) == kept.remote;
     if !is_set {
         set.remote = None;
     }
@@ -87,8 +88,9 @@ pub(crate) fn of_run(
 
 /// What is typed of a task's branch, and of what is set that which is not. `held`: all that is set.
 pub(crate) fn settings(args: &BranchArgs, held: Vec<Held>) -> Vec<Held> {
+    let remote = args.place.remote.as_deref().map(without_login);
     let typed = [
-        ("remote", &args.place.remote),
+        ("remote", &remote),
         ("namespace", &args.place.namespace),
         ("message", &args.message),
         ("token_env", &args.place.token.token_env),
@@ -141,7 +143,7 @@ pub(crate) fn of_clone(options: CloneOptions, args: TokenArgs, set: TaskSettings
 /// that a token is only for the address that is set beside it.
 pub(crate) fn of_left(set: TaskSettings) -> Option<impl CredentialProvider> {
     let login = set.login?.value;
-    let address = set.remote.map(|remote| remote.value);
+    let address = set.remote.map(|remote| without_login(&remote.value));
     Some(Asking {
         login,
         only: Some(address.unwrap_or_default()),

@@ -17,7 +17,7 @@ use stillframe::options::{
     DEFAULT_MAX_PATCH_BYTES, DEFAULT_MAX_UNTRACKED_FILE_BYTES, LogRetention, RetentionOptions,
 };
 use stillframe::secrets::SecretRule;
-use stillframe::tasks::{OnDivergence, WorkBranchOptions};
+use stillframe::tasks::{OnDivergence, WorkBranchOptions, without_login};
 use stillframe::{EngineOptions, ErrorKind};
 
 use self::document::{Document, Given, Sections};
@@ -482,7 +482,10 @@ fn keys() -> Vec<Key> {
         key("retention.max_ended_sessions", Value::Null, |s| {
             given(&s.retention.max_ended_sessions)
         }),
-        key("task.remote", Value::Null, |s| given(&s.task.remote)),
+        key("task.remote", Value::Null, |s| {
+            let set = s.task.remote.as_ref()?;
+            Some((json!(without_login(&set.value)), set.at))
+        }),
         key("task.namespace", Value::Null, |s| given(&s.task.namespace)),
         key(LOGIN_KEYS[0], Value::Null, |s| given(&s.task.token_env)),
         key(LOGIN_KEYS[1], Value::Null, |s| given(&s.task.token_command)),

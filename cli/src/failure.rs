@@ -55,6 +55,8 @@ pub(crate) struct Failure {
     signal: Option<u8>,
     /// Whether what is typed or set is wrong, so that nothing was begun.
     is_usage: bool,
+    /// The exit code of the command that was to be run, where it could not be.
+    command_code: Option<u8>,
     /// The full file system, if that is the cause and it is known.
     full: Option<FileSystem>,
     /// Whether the state directory is there, and cannot be written.
@@ -137,6 +139,7 @@ impl Failure {
             run: None,
             signal: None,
             is_usage: false,
+            command_code: None,
             full: None,
             is_only_read: false,
         }
@@ -154,6 +157,13 @@ impl Failure {
     #[must_use]
     pub(crate) fn by_signal(mut self, number: u8) -> Self {
         self.signal = Some(number);
+        self
+    }
+
+    /// The command that was to be run would have ended with this code.
+    #[must_use]
+    pub(crate) fn of_command(mut self, code: u8) -> Self {
+        self.command_code = Some(code);
         self
     }
 
@@ -274,7 +284,7 @@ impl Failure {
         match self.signal {
             Some(number) => exit_code_of(number),
             None if self.is_usage => EXIT_USAGE,
-            None => Self::exit_code(is_run),
+            None => self.command_code.unwrap_or_else(|| Self::exit_code(is_run)),
         }
     }
 
@@ -321,6 +331,7 @@ impl From<stillframe::Error> for Failure {
             run: error.outcome().map(|outcome| Box::new(outcome.document())),
             signal: None,
             is_usage: false,
+            command_code: None,
             full: match error.kind() {
                 ErrorKind::NoSpace => error.path().and_then(file_system_of),
                 _ => None,

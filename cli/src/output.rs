@@ -169,8 +169,10 @@ impl Console {
         for line in &reply.notes {
             self.note(line);
         }
-        let is_noted = |line: &String| self.shows_notes && reply.notes.contains(line);
-        if let Some(line) = reply.failure.filter(|line| self.json && !is_noted(line)) {
+        let is_said = |line: &String| {
+            reply.warnings.contains(line) || self.shows_notes && reply.notes.contains(line)
+        };
+        if let Some(line) = reply.failure.filter(|line| self.json && !is_said(line)) {
             to_stderr(&line);
         }
         let mut answer = reply.answer;

@@ -117,6 +117,7 @@ pub mod tasks {
     pub use crate::records::block::Block;
     pub use crate::records::follow_up::FollowUpInput;
     pub use crate::step::checkpointed::Checkpointed;
+    pub use stillframe_remote::address::without_login;
     pub use stillframe_remote::credential::Credential;
     pub use stillframe_remote::secret::Secret;
 }

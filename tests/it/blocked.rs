@@ -540,6 +540,39 @@ fn a_second_question_on_the_same_commit_is_told_too() {
 }
 
 #[test]
+fn a_command_that_cannot_be_started_uses_up_no_input() {
+    let ws = scene();
+    blocked(&ws);
+    ws.write("plain", "no program\n");
+    for (program, code) in [("./nope", 127), ("no-such-program", 127), ("./plain", 126)] {
+        let args = ["task", "follow-up", "42", "--input-id", "1", "--", program];
+        let message = ws.try_json(args).exits(code).error("NotFound");
+        assert!(message.contains("nothing was claimed"), "{message}");
+        assert!(message.contains("stillframe task resume 42"), "{message}");
+        let shown = task(&ws);
+        assert_eq!(
+            (&shown["status"], &shown["input_cursor"]),
+            (&"awaiting_followup".into(), &0.into())
+        );
+    }
+    // One that is there and fails has begun.
+    follow_up_with(&ws, "1", "exit 4").exits(4);
+    assert_eq!(task(&ws)["input_cursor"], 1);
+}
+
+#[test]
+fn a_task_is_named_as_a_shell_takes_it() {
+    let ws = scene();
+    let args = ["run", "--task", "it's", "--namespace", "A B/c", "--"];
+    let command = ["sh", "-c", "stillframe task block why >&2"];
+    let waits = ws.stillframe([&args[..], &command].concat()).exits(75);
+    let said = waits.stderr_text();
+    let name = stillframe::backends::shell_word(b"a-b/c/it's");
+    let hint = format!("stillframe task follow-up {name} --input-id N");
+    assert!(said.contains(&hint), "{said}");
+}
+
+#[test]
 fn input_goes_to_the_workspace_that_one_is_in() {
     let ws = scene();
     let other = ws.base().join("other");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use stillframe::tasks::QuarantineScope;
 use stillframe::{Engine, EngineOptions, ErrorKind, WorkspaceOptions};
 use stillframe_tests::servers::Silence;
-use stillframe_tests::{TestWorkspace, git};
+use stillframe_tests::{Call, TestWorkspace, git};
 
 use super::divergence::{machines, save, saved};
 use super::progress::counting_git;
@@ -198,6 +198,54 @@ fn what_was_refused_is_listed_with_why_and_comes_back_to_the_files() {
         "what was refused is no ancestor"
     );
     ws.git(["fsck", "--strict"]);
+}
+
+#[test]
+fn a_command_that_is_printed_sends_the_work_where_it_was_to_go() {
+    let ws = with_origin();
+    let beside = ws.base().join("it's beside.git");
+    let to = beside.to_str().unwrap();
+    ws.write("file", "work\n");
+    let args = ["task", "checkpoint", "it's", "--remote", to];
+    ws.try_json(args).exits(1);
+    git::text(&ws.home(), ws.base(), ["init", "-q", "--bare", to]);
+    let listed = ws.stillframe(["task", "quarantine", "list"]).ok();
+    let listed = listed.stdout_text();
+    let printed = |line: &str| Some(line.split_once(": stillframe ")?.1.to_owned());
+    let printed = listed.lines().filter_map(printed).next_back();
+    let script = format!("printf '%s\\n' {}", printed.unwrap());
+    let shell = Call::new("sh", ws.root()).args(["-c", &script]).run().ok();
+    let words = shell.stdout_text();
+    let sent = ws.json(words.lines());
+    assert_eq!(
+        (&sent["state"], &sent["remote"]),
+        (&"pushed".into(), &to.into())
+    );
+}
+
+#[test]
+fn a_commit_that_is_let_through_later_is_saved() {
+    // It is the same commit if it is made in the same second.
+    for round in 0..20 {
+        let ws = with_origin();
+        ws.write("key", format!("{SECRET}\n"));
+        let refused = not_saved(&ws, "SecretFound");
+        let again = ws.try_json(["task", "checkpoint", "42"]).exits(1).json();
+        let found = &again["secrets"][0];
+        let word = |key: &str| found[key].as_str().unwrap();
+        let found = [word("rule"), word("path"), word("fingerprint")];
+        ws.json([&["task", "allow-secret"][..], &found].concat());
+        let sent = ws.json(["task", "checkpoint", "42"]);
+        assert_eq!(sent["state"], "pushed");
+        if sent["commit"] == *refused {
+            assert_eq!(listed(&ws), [] as [Value; 0]);
+            let said = ws.stillframe(["task", "list"]).ok().stderr_text();
+            assert!(!said.contains("not proven"), "{said}");
+            return;
+        }
+        assert!(!listed(&ws).is_empty(), "{round}");
+    }
+    panic!("it was another commit each time");
 }
 
 #[test]

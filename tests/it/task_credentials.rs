@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -95,13 +95,17 @@ impl Scene {
     /// Fails if the token is in any file of Stillframe's, of the repository's or of its store's.
     fn is_in_no_file(&self) {
         for place in [self.ws.state(), self.ws.root().to_owned()] {
-            for entry in walkdir::WalkDir::new(place) {
-                let entry = entry.unwrap();
-                if entry.file_type().is_file() {
-                    let bytes = fs::read(entry.path()).unwrap();
-                    assert!(!has_token(&bytes), "{}", entry.path().display());
-                }
-            }
+            is_in_no_file_of(&place);
+        }
+    }
+}
+
+fn is_in_no_file_of(place: &Path) {
+    for entry in walkdir::WalkDir::new(place) {
+        let entry = entry.unwrap();
+        if entry.file_type().is_file() {
+            let bytes = fs::read(entry.path()).unwrap();
+            assert!(!has_token(&bytes), "{}", entry.path().display());
         }
     }
 }
@@ -169,6 +173,56 @@ fn the_token_of_a_command_is_in_the_environment_of_git_and_nowhere_else() {
         assert!(!has_token(&scene.ws.try_json(args).ok().stdout));
     }
     scene.is_in_no_file();
+}
+
+#[test]
+fn a_password_in_an_address_is_told_to_git_alone_wherever_it_comes_from() {
+    let Some(scene) = Scene::new("me") else {
+        return;
+    };
+    let ws = &scene.ws;
+    let with_login = scene.url.replace("//", &format!("//me:{TOKEN}@"));
+    let silent = |output: Output| {
+        assert!(
+            !has_token(&output.stdout) && !has_token(&output.stderr),
+            "{output}"
+        );
+        output
+    };
+    let call = |args: &[&str]| silent(ws.call(args).run());
+    let run = ["run", "--task", "42", "--log", "trace"];
+    let command = ["--", "sh", "-c", "date +%N >new"];
+    let typed = [&run[..], &["--remote", &with_login], &command].concat();
+    let said = call(&typed).ok().stderr_text();
+    let again = format!("stillframe task resume 42 --remote {}", scene.url);
+    assert!(said.contains(&again), "{said}");
+    assert!(said.contains("pushed and proven"), "{said}");
+    let carried = "changes that were here before the run, and not committed";
+    assert!(said.contains(carried), "{said}");
+    call(&["task", "show", "42", "--remote", &with_login]).ok();
+    // A run whose command saves its work asks as the user has set, with what is kept of the run.
+    scene.set(&format!("[task]\nremote = {with_login:?}\n"));
+    let own = stillframe_tests::binary::stillframe().display().to_string();
+    let saves = format!("date +%N >new; {own} --json task checkpoint");
+    let set = [&run[..], &["--", "sh", "-c", &saves]].concat();
+    let set = call(&set).ok();
+    assert!(!set.stderr_text().contains(carried), "{set}");
+    assert!(set.stdout_text().contains(r#""state":"pushed""#), "{set}");
+    let runs = call(&["--json", "runs"]).ok();
+    let id = runs.json()[0]["run_id"].as_str().unwrap().to_owned();
+    let to = ws.base().join("export");
+    call(&["export", &id, "--to", to.to_str().unwrap()]).ok();
+    for args in [
+        &["events"][..],
+        &["--json", "show", &id],
+        &["--json", "task", "show", "42"],
+        &["config", "show"],
+    ] {
+        assert!(call(args).ok().stdout_text().len() > 2, "{args:?}");
+    }
+    for place in [ws.state(), ws.root().to_owned(), to] {
+        is_in_no_file_of(&place);
+    }
 }
 
 #[test]

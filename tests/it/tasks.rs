@@ -276,9 +276,12 @@ fn a_branch_with_a_history_of_its_own_stays_and_the_work_goes_beside_it() {
         &format!("{other}:{full}"),
     ]);
     ws.write("ours", "more\n");
-    let document = save(&ws, &remote).exits(1).json();
+    let answer = save(&ws, &remote).exits(1);
+    let document = answer.json();
     assert_eq!(document["state"], "pushed_beside");
     assert_eq!(document["failure"], "RemoteDivergent");
+    let error = document["error"].as_str().unwrap();
+    assert_eq!(answer.stderr_text().matches(error).count(), 1, "{answer}");
     assert_eq!(at(&ws, &remote, BRANCH), Some(other), "theirs stays");
     let side = document["side_branch"].as_str().unwrap();
     assert!(side.starts_with(&format!("{BRANCH}--diverged-")), "{side}");
@@ -292,6 +295,11 @@ fn a_branch_with_a_history_of_its_own_stays_and_the_work_goes_beside_it() {
     ]);
     let said = said.exits(1);
     assert!(said.stdout_text().contains(side), "{}", said.stdout_text());
+    let next = format!("fetch and merge {BRANCH}--diverged-");
+    assert!(said.stderr_text().contains(&next), "{said}");
+    let listed = ws.stillframe(["task", "list"]).ok().stdout_text();
+    let proven = format!(" proven on {BRANCH}--diverged-");
+    assert!(listed.contains(&proven), "{listed}");
 }
 
 #[test]
@@ -420,6 +428,27 @@ fn a_secret_value_stays_here_until_the_user_says_that_it_is_none() {
 }
 
 #[test]
+fn a_secret_value_that_is_typed_as_a_path_is_kept_and_shown_nowhere() {
+    let ws = TestWorkspace::repository();
+    let fingerprint = "0".repeat(64);
+    for option in [&[][..], &["--remove"]] {
+        let path = format!("d/{SECRET}/x");
+        let words = ["github_token", &path, &fingerprint];
+        let args = [&["task", "allow-secret"], option, &words].concat();
+        for args in [args.clone(), [&["--json"][..], &args].concat()] {
+            let output = ws.stillframe(args);
+            let said = output.stdout_text() + &output.stderr_text();
+            assert!(!said.contains(SECRET), "{said}");
+        }
+        let listed = ws.stillframe(["task", "allow-secret"]).ok();
+        assert!(!listed.stdout_text().contains(SECRET), "{listed}");
+        assert_eq!(listed.stdout_text().contains("d/"), option.is_empty());
+    }
+    let events = ws.stillframe(["events"]).ok();
+    assert!(!events.stdout_text().contains(SECRET), "{events}");
+}
+
+#[test]
 fn a_path_without_a_repository_and_a_lock_that_stays_are_told_apart() {
     let ws = TestWorkspace::repository();
     let remote = remote(&ws);
@@ -509,8 +538,12 @@ fn addresses_and_places_that_cannot_be_are_refused_before_anything_is_done() {
         "ftp://example.com/a",
         "https://",
     ] {
-        let refused = ws.try_json(["task", "checkpoint", "42", "--remote", remote]);
-        refused.refused("InvalidOptions");
+        for args in [
+            &["task", "checkpoint", "42", "--remote", remote][..],
+            &["run", "--task", "42", "--remote", remote, "--", "true"],
+        ] {
+            ws.try_json(args).exits(2).error("InvalidOptions");
+        }
     }
     let plain = TestWorkspace::plain();
     plain.write("a", "x\n");
@@ -728,6 +761,8 @@ fn a_run_goes_on_from_the_branch_or_does_not_begin_and_a_failure_to_save_is_not_
     };
     let message = call(remote.to_str().unwrap()).error("Conflict");
     assert!(message.contains(&other), "{message}");
+    let both = "nothing was moved; the command was not run";
+    assert!(message.contains(both), "{message}");
     call("/nowhere").error("Unavailable");
     assert!(!ws.exists("ran"));
     assert_eq!(ws.git(["symbolic-ref", "--short", "HEAD"]), "main");
@@ -741,6 +776,17 @@ fn a_run_goes_on_from_the_branch_or_does_not_begin_and_a_failure_to_save_is_not_
         "RemotePolicyRejected"
     );
     assert_eq!(at(&ws, &remote, BRANCH), Some(other));
+    // What has to be done before one goes back is said, where nothing is saved.
+    ws.git(["symbolic-ref", "HEAD", "refs/heads/main"]);
+    let path = remote.to_str().unwrap();
+    let args = ["run", "--task", "42", "--remote", path, "--", "true"];
+    let refused = ws.stillframe(args).ok().stderr_text();
+    for said in [
+        "before, main was checked out; what is here has to be saved before you go back: stillframe task checkpoint 42 --remote ",
+        "stillframe task quarantine list",
+    ] {
+        assert!(refused.contains(said), "{refused}");
+    }
     let plain = TestWorkspace::plain();
     let nowhere = ["run", "--task", "42", "--", "touch", "ran"];
     let kept = plain.try_json(nowhere).ok().json();
@@ -960,6 +1006,21 @@ fn one_place_has_one_name_and_work_goes_on_where_the_branch_has_moved_house() {
         ws.json(["task", "show", "42"])["remote"],
         copy.to_str().unwrap()
     );
+    // What is shown is the task of the remote that is set here, with what of it is not saved.
+    ws.git(["remote", "add", "origin", remote.to_str().unwrap()]);
+    let shown = ws.json(["task", "show", "42"]);
+    assert_eq!(shown["remote"], remote.to_str().unwrap());
+    let nowhere = ws.base().join("nowhere.git");
+    save(&ws, &nowhere).exits(1);
+    let show = |args: &[&str]| {
+        let all = ["task", "show", "42"].iter().chain(args);
+        ws.stillframe(all).ok()
+    };
+    let own = show(&[]);
+    assert!(own.stdout_text().contains(remote.to_str().unwrap()));
+    assert!(!own.stderr_text().contains("not proven"), "{own}");
+    let there = show(&["--remote", nowhere.to_str().unwrap()]);
+    assert!(there.stdout_text().contains("nowhere.git"));
     // There and back, with nothing new.
     for (there, state) in [
         (&remote, "pushed"),

@@ -217,6 +217,23 @@ impl fmt::Display for Address {
     }
 }
 
+/// A text for a remote, without what stands in it for who asks: the name of a remote, and a path,
+/// as they are. What is no address has neither, as far as that can be told.
+pub fn without_login(text: &str) -> String {
+    if !text.contains("://") {
+        return text.to_owned();
+    }
+    match Address::parse(text.as_ref(), Path::new("/")) {
+        Ok(parsed) => parsed.address.to_string(),
+        Err(_) => match (text.find("://"), text.rfind('@')) {
+            (Some(scheme), Some(at)) if scheme < at => {
+                format!("{}{}", &text[..scheme + 3], &text[at + 1..])
+            }
+            _ => text.to_owned(),
+        },
+    }
+}
+
 /// What git takes a text for (`transport_get` and `parse_connect_url`).
 enum Split<'a> {
     /// `name::…`, which starts the program `git-remote-name`.

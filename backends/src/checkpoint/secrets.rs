@@ -59,6 +59,23 @@ impl AllowedSecret {
             fingerprint: fingerprint.into(),
         }
     }
+
+    /// This, as a finding names it: without secret values in its path.
+    #[must_use]
+    pub fn redacted(mut self, rules: &SecretRules) -> Self {
+        self.path = path_without_values(rules, &self.path);
+        self
+    }
+}
+
+/// A path without the secret values in it.
+pub(crate) fn path_without_values(rules: &SecretRules, path: &RelPath) -> RelPath {
+    if rules.find(path.as_bytes()).is_empty() {
+        return path.clone();
+    }
+    let text = String::from_utf8_lossy(path.as_bytes());
+    let redacted = rules.redact(&text);
+    RelPath::new(redacted.as_bytes()).unwrap_or_else(|_| RelPath::root())
 }
 
 /// What sending a commit would reveal.

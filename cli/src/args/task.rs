@@ -21,7 +21,7 @@ Exit codes: 0 done, 2 there is no branch of that name, or the command line is wr
         #[arg(long, value_name = "PLATFORM/PROJECT")]
         namespace: Option<String>,
     },
-    /// List the tasks whose work was saved.
+    /// List the tasks whose work was saved, or that were only begun here.
     #[command(after_help = "\
 Exit codes: 0 done, 1 it could not be done, 2 the command line is wrong.")]
     List,

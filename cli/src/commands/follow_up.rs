@@ -14,6 +14,7 @@ use stillframe::{
 use super::checkpoints::Saved;
 use super::run::{Carried, Foreground, Told, carry};
 use super::steps::{is_same_place, workspace};
+use super::task::commands;
 use super::{Tools, runs};
 use crate::branch;
 use crate::failure::Failure;
@@ -22,6 +23,9 @@ use crate::request::{self, COMMAND, FollowUpRequest, IDLE_TIMEOUT, TIMEOUT, fore
 
 /// What stands in a command for a secret value that was taken out of its record.
 const TAKEN_OUT: &str = "[redacted:";
+
+/// As a shell has it: there is no such program.
+const EXIT_NOT_FOUND: u8 = 127;
 
 /// Goes on with a task.
 pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Reply, Failure> {
@@ -37,6 +41,7 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
         };
     };
     let run = &record.id;
+    let is_typed = request.command.is_some();
     let command = match request.command {
         Some(command) => command,
         None => stored(&record, tools.json)?,
@@ -48,6 +53,13 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
     let mut branch = branch::of_run(kept, (None, request.token), set)?.checkpoint_interval(every);
     branch.expected = request.expect;
     branch::named(&branch)?;
+    if is_typed {
+        let place = request.workspace.as_deref();
+        let place = place.or(record.workspace_path.as_deref().map(Path::new));
+        let elsewhere = place.map(|place| request::elsewhere(place.as_os_str()));
+        let commands = commands(&branch, &elsewhere.unwrap_or_default());
+        refuse_without_program(&command, place, &commands.resume)?;
+    }
     let end_signal = EndSignal::default();
     let adapter = Saved {
         adapter: Foreground {
@@ -115,6 +127,27 @@ async fn waiting(tools: &Tools, request: &FollowUpRequest) -> Result<Option<RunR
         }
         _ => Ok(None),
     }
+}
+
+/// Refuses a command that could not be started, which would use up the input. `resume`: the command
+/// that brings the workspace to the branch, where the program may be.
+fn refuse_without_program(
+    command: &CommandAdapter,
+    place: Option<&Path>,
+    resume: &str,
+) -> Result<(), Failure> {
+    let Some(code) = command.cannot_start(place) else {
+        return Ok(());
+    };
+    let why = match code {
+        EXIT_NOT_FOUND => "there is no such program",
+        _ => "its program may not be executed",
+    };
+    Err(Failure::not_found(format!(
+        "the command cannot be started: {why}; nothing was claimed, and the task still waits; if the branch has the \
+         program, \"{resume}\" brings it here"
+    ))
+    .of_command(code))
 }
 
 /// The command, with the limits of time that the run was started with.

@@ -98,15 +98,16 @@ fn told(work: &QuarantinedWork) -> String {
         printable(path),
         work.id,
     );
-    if work.status != "refused" && work.remote.is_some() {
+    if let Some(remote) = work.remote.as_deref().filter(|_| work.status != "refused") {
         let task = shell_word(work.task.as_bytes());
         let namespace = work
             .namespace
             .as_deref()
             .map(|namespace| format!(" --namespace {}", shell_word(namespace.as_bytes())));
         text.push_str(&format!(
-            "  to the branch, with what is in the workspace: stillframe task checkpoint {task}{}{elsewhere}\n",
-            namespace.unwrap_or_default()
+            "  to the branch, with what is in the workspace: stillframe task checkpoint {task}{} --remote {}{elsewhere}\n",
+            namespace.unwrap_or_default(),
+            shell_word(remote.as_bytes())
         ));
     }
     text

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use stillframe::backends::{
-    BackendKind, Omission, OmissionReason, OmittedKind, RelPath, RetainContent, Search,
+    BackendKind, Omission, OmissionReason, OmittedKind, RelPath, RetainContent, Search, shell_word,
 };
 use stillframe::commands::EndSignal;
 use stillframe::records::{
     Failure as FailureRecord, FollowUpRecord, QuestionId, QuestionStatus, RestoreDocument,
-    RestoreStatus, RunDocument, WorkspaceDocument,
+    RestoreStatus, ResumeState, RunDocument, WorkspaceDocument,
 };
 use stillframe::steps::BoxAdapter;
 use stillframe::tasks::FollowUpInput;
@@ -42,6 +42,9 @@ const EXIT_TIMED_OUT: u8 = 124;
 
 /// The engine's message for a step whose changes should be undone and cannot be.
 const NOT_GONE_BACK: &str = "gone back from";
+
+/// What the engine's message says where a workspace did not come to the branch of a task.
+const NOTHING_MOVED: &str = "nothing was moved";
 
 /// The kind of what a run fails for that changed what it must not.
 const FORBIDDEN: &str = ErrorKind::PolicyViolation.as_str();
@@ -135,7 +138,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     let retains = carried.options.workspace.as_ref();
     let retains = retains.map_or(RetainContent::Never, |options| options.retain_content);
     let branch = carried.options.work_branch.as_ref();
-    let again = branch.map(|branch| task::again(branch, &carried.elsewhere));
+    let commands = branch.map(|branch| task::commands(branch, &carried.elsewhere));
     let named = carried.options.run_id.clone();
     let options = carried.options.cancellation(cancellation.clone());
     let adapter = BoxAdapter::new(Foretold {
@@ -212,7 +215,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     tell(
         &mut reply,
         &ended,
-        (&carried.elsewhere, again.as_deref()),
+        (&carried.elsewhere, commands.as_ref()),
         retains,
     );
     reply.failure = failure(&ended, &carried.elsewhere);
@@ -237,12 +240,11 @@ async fn execute(
     }
 }
 
-/// Tells of a run that has ended. `again`: the command that brings its workspace to the branch of
-/// its task.
+/// Tells of a run that has ended. `commands`: those of its task, if it is of one.
 fn tell(
     reply: &mut Reply,
     ended: &Ended<'_>,
-    (elsewhere, again): (&str, Option<&str>),
+    (elsewhere, commands): (&str, Option<&task::Commands>),
     retains: RetainContent,
 ) {
     let Some(workspace) = &ended.document.workspace else {
@@ -250,7 +252,8 @@ fn tell(
         return;
     };
     let (resumed, saved) = (workspace.resumed.as_ref(), workspace.saved.as_ref());
-    task::tell_of_resume(reply, resumed, saved, again);
+    task::tell_of_resume(reply, resumed, saved, commands);
+    reply.notes.extend(carried_along(workspace));
     reply.notes.extend(story(ended, elsewhere));
     reply.warnings.extend(warnings(workspace, retains));
     task::tell(reply, saved);
@@ -268,6 +271,16 @@ fn tell(
     if ended.is_copied_only && workspace.rollback.is_none() {
         reply.warnings.extend(ended.way_back(workspace, elsewhere));
     }
+}
+
+/// That a branch which begins here has what somebody had not committed yet.
+fn carried_along(workspace: &WorkspaceDocument) -> Option<String> {
+    let is_fresh = workspace.resumed.as_ref()?.state == ResumeState::Fresh;
+    let was_dirty = workspace.before_snapshot.as_ref()?.metadata.dirty == Some(true);
+    (is_fresh && was_dirty).then(|| {
+        "changes that were here before the run, and not committed, are work of the task too"
+            .to_owned()
+    })
 }
 
 /// What a person should know of what was captured, and was not told before the work.
@@ -355,6 +368,10 @@ async fn not_done(
 ) -> Failure {
     let is_untouched = !error.touched();
     let mut failure = Failure::from(error);
+    // It did not come to the branch of its task.
+    if failure.message().contains(NOTHING_MOVED) {
+        failure = failure.adding("the command was not run");
+    }
     // Others are there as long as what was asked for is as it is.
     let may_pass = matches!(
         failure.kind(),
@@ -630,7 +647,7 @@ fn waits_with(ended: &Ended<'_>, waits: &FollowUpRecord) -> [String; 2] {
         ),
         format!(
             "\"stillframe task follow-up {} --input-id N --text TEXT\" goes on with it",
-            output::printable(&task)
+            shell_word(task.as_bytes())
         ),
     ]
 }

@@ -9,7 +9,7 @@ use stillframe::records::{
     AllowedSecretRecord, CheckpointRecord, FoundSecret, NoticeRecord, QuarantinedWork, ResumeState,
     ResumedWork, SavedState, SavedWork, WorkTaskRecord,
 };
-use stillframe::tasks::{QuarantineScope, WorkBranchOptions};
+use stillframe::tasks::{QuarantineScope, WorkBranchOptions, without_login};
 use stillframe::{CancellationToken, RunId, WorkspaceOptions};
 
 use super::config::row;
@@ -127,11 +127,19 @@ async fn quarantined(tools: &Tools) -> Result<Vec<QuarantinedWork>, Failure> {
 
 /// Shows a task.
 async fn show(tools: &Tools, request: ShowTask) -> Result<Reply, Failure> {
-    let (task, checkpoints) = tools.engine.find_task(&request.name).await?;
-    let mut settings = request.settings;
-    if let Some(workspace) = &request.workspace
+    let address = match &request.workspace {
         // A directory without a repository has none, and neither has a repository without that one.
-        && let Ok(Some(address)) = tools.engine.task_remote(workspace, &request.branch).await
+        Some(workspace) => tools.engine.task_remote(workspace, &request.branch).await,
+        None => Ok(None),
+    };
+    let address = address.ok().flatten();
+    let found = tools
+        .engine
+        .find_task_at(&request.name, address.as_deref())
+        .await;
+    let (task, checkpoints) = found?;
+    let mut settings = request.settings;
+    if let Some(address) = address
         && let Some(remote) = settings.iter_mut().find(|held| held.key == "remote")
     {
         remote.value = address.into();
@@ -145,7 +153,10 @@ async fn show(tools: &Tools, request: ShowTask) -> Result<Reply, Failure> {
         of == (&task.task, &task.namespace, &task.remote)
     });
     let mut unsaved = quarantined(tools).await?;
-    unsaved.retain(|work| (&work.task, &work.namespace) == (&task.task, &task.namespace));
+    unsaved.retain(|work| {
+        let of = (&work.task, &work.namespace, &work.remote);
+        of == (&task.task, &task.namespace, &task.remote)
+    });
     let shown = Shown {
         task,
         checkpoints,
@@ -293,29 +304,36 @@ fn doubts_of_resume(resumed: &ResumedWork) -> Vec<String> {
         .collect()
 }
 
+/// What was checked out before, if it was another branch.
+fn was_before(resumed: &ResumedWork) -> Option<String> {
+    resumed.way_back.as_ref()?;
+    match (&resumed.branch_before, &resumed.commit_before) {
+        (Some(branch), _) => Some(format!("before, {} was checked out", printable(branch))),
+        (None, Some(commit)) => Some(format!("before, HEAD was detached at {}", short(commit))),
+        (None, None) => None,
+    }
+}
+
 /// How to go back, after the command that has to come `first`.
 fn ways_back(resumed: &ResumedWork, first: Option<&str>) -> Vec<String> {
     let Some(command) = &resumed.way_back else {
         return Vec::new();
     };
-    let was = match (&resumed.branch_before, &resumed.commit_before) {
-        (Some(branch), _) => format!("before, {} was checked out", printable(branch)),
-        (None, Some(commit)) => format!("before, HEAD was detached at {}", short(commit)),
-        (None, None) => String::new(),
-    };
+    let was = was_before(resumed).unwrap_or_default();
     let first = first
         .map(|first| format!("{first} && "))
         .unwrap_or_default();
     vec![format!("{was}; back to it: {first}{command}")]
 }
 
-/// Tells how a run came to the branch of its task, if it is of one. `again`: the command that
-/// brings the branch here to what was saved of the run, without which git would carry that along.
+/// Tells how a run came to the branch of its task, if it is of one. `commands`: those of its task.
+/// What was saved of the run has to be brought to the branch here before one goes back: git would
+/// carry it along.
 pub(super) fn tell_of_resume(
     reply: &mut Reply,
     resumed: Option<&ResumedWork>,
     saved: Option<&SavedWork>,
-    again: Option<&str>,
+    commands: Option<&Commands>,
 ) {
     let Some(resumed) = resumed else {
         return;
@@ -324,21 +342,46 @@ pub(super) fn tell_of_resume(
         .notes
         .push(told_of_resume(resumed).trim_end().to_owned());
     let is_ahead = saved.is_some_and(|saved| saved.commit != resumed.commit);
-    let first = again.filter(|_| is_ahead);
-    // What is not on the branch would come along.
-    if saved.is_none_or(|saved| saved.failure.is_none()) {
-        reply.notes.extend(ways_back(resumed, first));
+    match (saved.is_some_and(|saved| saved.failure.is_some()), commands) {
+        (false, _) => {
+            let first = commands.filter(|_| is_ahead);
+            let first = first.map(|commands| &*commands.resume);
+            reply.notes.extend(ways_back(resumed, first));
+        }
+        // What is not on the branch would come along.
+        (true, Some(commands)) => reply.notes.extend(was_before(resumed).map(|was| {
+            let checkpoint = &commands.checkpoint;
+            format!("{was}; what is here has to be saved before you go back: {checkpoint}")
+        })),
+        (true, None) => {}
     }
     reply.warnings.extend(doubts_of_resume(resumed));
 }
 
-/// The command that brings a workspace to this branch.
-pub(super) fn again(branch: &WorkBranchOptions, elsewhere: &str) -> String {
+/// What is done for the branch of a task, by commands for a shell. They have nothing of who asks
+/// its remote.
+pub(super) struct Commands {
+    /// Brings its workspace to the branch.
+    pub(super) resume: String,
+    /// Saves what is in its workspace there.
+    checkpoint: String,
+}
+
+/// The commands for the workspace that `elsewhere` names.
+pub(super) fn commands(branch: &WorkBranchOptions, elsewhere: &str) -> Commands {
+    Commands {
+        resume: command("resume", branch, elsewhere),
+        checkpoint: command("checkpoint", branch, elsewhere),
+    }
+}
+
+fn command(what: &str, branch: &WorkBranchOptions, elsewhere: &str) -> String {
     let mut command = format!(
-        "stillframe task resume {}",
+        "stillframe task {what} {}",
         shell_word(branch.task.as_bytes())
     );
-    let options = [("namespace", &branch.namespace), ("remote", &branch.remote)];
+    let remote = branch.remote.as_deref().map(without_login);
+    let options = [("namespace", &branch.namespace), ("remote", &remote)];
     for (name, value) in options {
         if let Some(value) = value {
             command.push_str(&format!(" --{name} {}", shell_word(value.as_bytes())));
@@ -377,11 +420,10 @@ async fn allow(
     allowance: Allowance,
 ) -> Result<Reply, Failure> {
     let engine = &tools.engine;
-    let it = finding.clone();
-    match allowance {
-        Allowance::Given => engine.allow_secret(&workspace, it).await?,
-        Allowance::TakenBack => engine.forbid_secret(&workspace, it).await?,
-    }
+    let finding = match allowance {
+        Allowance::Given => engine.allow_secret(&workspace, finding).await?,
+        Allowance::TakenBack => engine.forbid_secret(&workspace, finding).await?,
+    };
     let document = Allowed {
         rule: &finding.rule,
         path: &finding.path,
@@ -397,6 +439,10 @@ async fn allow(
             "checkpoints of this workspace {may}: {} in {}\n",
             finding.rule, finding.path
         )
+    })
+    .notes(match allowance {
+        Allowance::Given => Vec::new(),
+        Allowance::TakenBack => vec!["what was sent with it stays on the remote".to_owned()],
     }))
 }
 
@@ -481,7 +527,7 @@ fn doubts(saved: &SavedWork) -> Vec<String> {
         .collect()
 }
 
-/// What can be done about secret values that were found.
+/// What can be done where the work is not on its branch.
 fn ways(saved: &SavedWork) -> Vec<String> {
     let way = |found: &FoundSecret| {
         let place = match (found.path.is_root(), found.line) {
@@ -491,12 +537,32 @@ fn ways(saved: &SavedWork) -> Vec<String> {
         };
         format!(
             "if {place} has no secret: stillframe task allow-secret {} {} {}",
-            found.rule,
+            shell_word(found.rule.as_bytes()),
             typed(&found.path),
             found.fingerprint
         )
     };
-    saved.secrets.iter().map(way).collect()
+    let branch = printable(&saved.branch);
+    let next = match (saved.state, &saved.side_branch) {
+        (SavedState::NotSaved, _) if saved.commit.is_some() => Some(
+            "\"stillframe task quarantine list\" says what can be done with what is not sent"
+                .to_owned(),
+        ),
+        (SavedState::PushedBeside, Some(beside)) => Some(format!(
+            "to have both on {branch}: commit what is here, fetch and merge {} and {branch} in git, and save what comes \
+             of it with a checkpoint",
+            printable(beside)
+        )),
+        (SavedState::NotSaved, _) => {
+            let mut of_task = WorkBranchOptions::of(&saved.task);
+            of_task.namespace.clone_from(&saved.namespace);
+            of_task.remote.clone_from(&saved.remote);
+            let checkpoint = command("checkpoint", &of_task, "");
+            Some(format!("once that is put right: {checkpoint}"))
+        }
+        _ => None,
+    };
+    saved.secrets.iter().map(way).chain(next).collect()
 }
 
 fn line(task: &WorkTaskRecord) -> String {
@@ -512,6 +578,9 @@ fn line(task: &WorkTaskRecord) -> String {
     }
     if let Some(last) = &task.last_checkpoint {
         line.push_str(&format!("  {} {}", short(&last.commit), last.status));
+        if let Some(beside) = last.branch.as_ref().filter(|on| **on != task.branch) {
+            line.push_str(&format!(" on {}", printable(beside)));
+        }
     }
     if task.failures_in_a_row > 0 {
         let failures = count(u64::from(task.failures_in_a_row), "failure");
@@ -520,7 +589,7 @@ fn line(task: &WorkTaskRecord) -> String {
     let last = task.last_checkpoint.as_ref();
     let waits = last.is_some_and(|last| last.status != "discarded");
     if let Some(at) = task.next_retry_at.as_ref().filter(|_| waits) {
-        line.push_str(&format!("  is sent again at {at:.0}"));
+        line.push_str(&format!("  is due again at {at:.0}"));
     }
     if let Some(class) = &task.last_failure_class {
         line.push_str(&format!("  {class}"));

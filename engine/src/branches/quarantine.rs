@@ -20,13 +20,18 @@ pub(crate) struct Unsaved {
 ///
 /// A checkpoint is made on the last one that was sent, or on one since that was not refused: see
 /// [`base_of_next`](crate::records::checkpoint::base_of_next). So one that is proven saves those
-/// before it, back to one that was refused or let go of. A merge has nothing of its own: what it
-/// merges is a checkpoint, and the branch's.
+/// before it, back to one that was refused or let go of. The same commit may be made again, once it
+/// may be sent: where one of a task is proven, so are all of it. A merge has nothing of its own:
+/// what it merges is a checkpoint, and the branch's.
 pub(crate) fn unsaved<'a>(
     checkpoints: impl IntoIterator<Item = &'a CheckpointRow>,
 ) -> Vec<Unsaved> {
     let mut by_number: BTreeMap<u64, &CheckpointRow> = BTreeMap::new();
+    let mut proven = BTreeSet::new();
     for row in checkpoints {
+        if row.status == CheckpointStatus::Proven {
+            proven.insert((&row.task_id, &row.commit));
+        }
         if row.kind == CheckpointKind::Merge {
             continue;
         }
@@ -38,8 +43,12 @@ pub(crate) fn unsaved<'a>(
     let mut found = Vec::new();
     let mut pending: Vec<CheckpointRow> = Vec::new();
     for row in by_number.into_values() {
+        let is_saved = proven.contains(&(&row.task_id, &row.commit));
         match row.status {
             CheckpointStatus::Proven => pending.clear(),
+            // It has what it goes on from.
+            CheckpointStatus::Refused if is_saved => drop(since_sent(&mut pending)),
+            CheckpointStatus::Made | CheckpointStatus::Sent if is_saved => {}
             CheckpointStatus::Made | CheckpointStatus::Sent => pending.push(row.clone()),
             CheckpointStatus::Refused => {
                 let earlier = since_sent(&mut pending);
@@ -156,6 +165,15 @@ mod tests {
         let mut twice = [row("t", 1, Refused), row("t", 2, Refused)];
         twice[1].commit = twice[0].commit.clone();
         assert_eq!(numbers(&twice), [[2, 1]], "what is listed is one commit");
+        twice[1].status = Proven;
+        assert_eq!(numbers(&twice), none, "the same commit was let through");
+        twice[1].task_id = "u".parse().unwrap();
+        assert_eq!(numbers(&twice), [[1]], "at another remote");
+        let mut later = [Made, Refused, Proven].map(|status| row("t", 1, status));
+        for (row, seq) in later.iter_mut().zip(1..) {
+            (row.seq, row.commit) = (seq, format!("c{}", seq.min(2)));
+        }
+        assert_eq!(numbers(&later), none, "it has what it goes on from");
         assert_eq!(rows(&[Made, Refused, Made]), [vec![1, 2], vec![3]]);
         // The next was made on what was sent, and has it.
         assert_eq!(rows(&[Made, Sent, Made, Refused, Proven]), [[3, 4]]);

@@ -129,7 +129,7 @@ fn waiting_in(
     name: &str,
     place: Option<&Path>,
 ) -> Result<(WorkTaskRow, Option<RunRow>), Error> {
-    let latest = find(store, name)?;
+    let latest = find(store, name, None)?;
     let place = place.map(|place| place.canonicalize().unwrap_or_else(|_| place.to_owned()));
     let (mut waiting, mut beside) = (Vec::new(), None);
     for task in store.work_tasks()? {

@@ -51,12 +51,26 @@ impl Engine {
         &self,
         name: &str,
     ) -> Result<(WorkTaskRecord, Vec<CheckpointRecord>), Error> {
-        let name = stored(name);
+        self.find_task_at(name, None).await
+    }
+
+    /// As [`Engine::find_task`], but where its work went to several remotes, it is the one of
+    /// `remote`, an address as [`Engine::task_remote`] answers, if it went there.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Engine::find_task`].
+    pub async fn find_task_at(
+        &self,
+        name: &str,
+        remote: Option<&str>,
+    ) -> Result<(WorkTaskRecord, Vec<CheckpointRecord>), Error> {
+        let (name, remote) = (stored(name), remote.map(str::to_owned));
         self.core
             .parts
             .reader
             .read_with(move |store| {
-                let row = find(store, &name)?;
+                let row = find(store, &name, remote.as_deref())?;
                 let checkpoints = store.checkpoints(&row.id)?;
                 let told = checkpoints.iter().map(recorded::checkpoint).collect();
                 let waiting = waiting::waiting_runs(store)?;
@@ -87,7 +101,8 @@ impl Engine {
     }
 
     /// Lets checkpoints of a workspace be sent although `finding` is in them: the user knows that
-    /// it is no secret. It is for the user alone to say so.
+    /// it is no secret. It is for the user alone to say so. Answers with what is allowed: as a
+    /// finding names it, without secret values in its path.
     ///
     /// # Errors
     ///
@@ -96,7 +111,8 @@ impl Engine {
         &self,
         workspace: &WorkspaceOptions,
         finding: AllowedSecret,
-    ) -> Result<(), Error> {
+    ) -> Result<AllowedSecret, Error> {
+        let finding = finding.redacted(self.core.parts.writer.secrets());
         let parts = &self.core.parts;
         let mut rules = parts.writer.secrets().names();
         if !rules.any(|name| name == finding.rule) {
@@ -105,18 +121,16 @@ impl Engine {
                 finding.rule
             )));
         }
-        let (row, is_allowed) = self.finding(workspace, finding).await?;
-        match is_allowed {
-            true => Ok(()),
-            false => {
-                self.decide(BranchChange::AllowFinding, row, EventType::SECRET_ALLOWED)
-                    .await
-            }
+        let (row, is_allowed) = self.finding(workspace, finding.clone()).await?;
+        if !is_allowed {
+            self.decide(BranchChange::AllowFinding, row, EventType::SECRET_ALLOWED)
+                .await?;
         }
+        Ok(finding)
     }
 
     /// Takes back what [`Engine::allow_secret`] has allowed: the next checkpoint with `finding` in
-    /// it is not sent. What was sent stays where it is.
+    /// it is not sent. What was sent stays where it is. Answers as that does.
     ///
     /// # Errors
     ///
@@ -125,12 +139,14 @@ impl Engine {
         &self,
         workspace: &WorkspaceOptions,
         finding: AllowedSecret,
-    ) -> Result<(), Error> {
-        let (row, is_allowed) = self.finding(workspace, finding).await?;
+    ) -> Result<AllowedSecret, Error> {
+        let finding = finding.redacted(self.core.parts.writer.secrets());
+        let (row, is_allowed) = self.finding(workspace, finding.clone()).await?;
         match is_allowed {
             true => {
                 let told = EventType::SECRET_FORBIDDEN;
-                self.decide(BranchChange::ForbidFinding, row, told).await
+                self.decide(BranchChange::ForbidFinding, row, told).await?;
+                Ok(finding)
             }
             false => Err(Error::not_found(format!(
                 "a {} in {} with this fingerprint is not allowed in this workspace; nothing was done",
@@ -278,11 +294,16 @@ pub(super) fn of_task(row: RunRow) -> Result<(WorkspaceOptions, WorkBranchOption
     Ok((workspace, WorkBranchOptions::of_kept(branch)))
 }
 
-/// The task of this full name that was last saved.
-pub(super) fn find(store: &dyn StateStore, name: &str) -> Result<WorkTaskRow, Error> {
+/// The task of this full name that was last saved, at `remote` before all others.
+pub(super) fn find(
+    store: &dyn StateStore,
+    name: &str,
+    remote: Option<&str>,
+) -> Result<WorkTaskRow, Error> {
     let rows = store.work_tasks()?.into_iter();
     let found = rows.filter(|row| row.full_name() == name);
-    found.max_by_key(|row| row.updated_at).ok_or_else(|| {
+    let found = found.max_by_key(|row| (Some(&*row.remote) == remote, row.updated_at));
+    found.ok_or_else(|| {
         Error::not_found(format!(
             "there is no task {name:?} on record here: no work of it was saved from this machine"
         ))

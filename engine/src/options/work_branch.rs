@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stillframe_remote::ObjectId;
-use stillframe_remote::address::ParsedAddress;
+use stillframe_remote::address::{Address, ParsedAddress, without_login};
 use stillframe_remote::branch_name::{BranchName, Namespace, TaskId};
 use stillframe_remote::git_process::DEFAULT_LIMIT;
 
@@ -156,7 +156,8 @@ impl WorkBranchOptions {
     /// # Errors
     ///
     /// `InvalidOptions`: git would refuse the name, a part of it is empty as a slug, or it has more
-    /// than 200 bytes; or the commit that is expected has no full id.
+    /// than 200 bytes; the commit that is expected has no full id; or the remote cannot be an
+    /// address, and is no name of one.
     pub fn branch_name(&self) -> Result<String, Error> {
         Ok(self.names()?.branch.as_str().to_owned())
     }
@@ -166,7 +167,10 @@ impl WorkBranchOptions {
         KeptBranch {
             task: self.task.clone(),
             namespace: self.namespace.clone(),
-            remote: self.remote.as_deref().map(from_anywhere),
+            remote: self
+                .remote
+                .as_deref()
+                .map(|remote| from_anywhere(&without_login(remote))),
             message: self.message.clone(),
             max_push_bytes: self.max_push_bytes,
             checkpoint_interval_ms: Some(milliseconds(self.checkpoint_interval)),
@@ -204,6 +208,10 @@ impl WorkBranchOptions {
                 "the commit {expected:?} that is expected is no full id; nothing was done"
             )));
         }
+        if let Some(remote) = self.remote.as_deref().filter(|remote| is_address(remote)) {
+            Address::parse(remote.as_ref(), Path::new("/"))
+                .map_err(|e| Error::invalid_options(format!("{e}; nothing was done")))?;
+        }
         Ok(Names {
             task,
             namespace,
@@ -224,6 +232,16 @@ fn from_anywhere(remote: &str) -> String {
         .flatten();
     let absolute = absolute.and_then(|path| path.into_os_string().into_string().ok());
     absolute.unwrap_or_else(|| remote.to_owned())
+}
+
+/// Whether what was typed is an address or a path, and no name of a remote.
+pub(crate) fn is_address(typed: &str) -> bool {
+    typed.contains("://")
+        || typed.contains(':')
+        || [".", ".."].contains(&typed)
+        || ["/", "./", "../"]
+            .iter()
+            .any(|start| typed.starts_with(start))
 }
 
 impl fmt::Debug for WorkBranchOptions {
@@ -269,6 +287,11 @@ mod tests {
                 "https://example.org/a.git".to_owned(),
             ),
             ("/srv/a.git", "/srv/a.git".to_owned()),
+            // Who asks is not kept.
+            (
+                "https://user:pass@example.org/a.git",
+                "https://example.org/a.git".to_owned(),
+            ),
             ("../a.git", format!("{here}/../a.git")),
             ("./a.git", format!("{here}/a.git")),
         ] {

@@ -640,6 +640,23 @@ impl CommandAdapter {
         shell.into_iter().chain(command).collect()
     }
 
+    /// The exit code with which this command would end in `workspace` because its program cannot be
+    /// started, as far as the files say now: 127, there is none; 126, it may not be executed.
+    /// `None`: it can be.
+    pub fn cannot_start(&self, workspace: Option<&Path>) -> Option<u8> {
+        let cwd = self.working_directory(workspace);
+        if self.is_found(cwd.as_deref()) {
+            return None;
+        }
+        let here = cwd.unwrap_or_default();
+        let is_there = self.program.as_bytes().contains(&b'/') && here.join(&self.program).exists();
+        let code = match is_there {
+            true => EXIT_NOT_EXECUTABLE,
+            false => EXIT_NOT_FOUND,
+        };
+        u8::try_from(code).ok()
+    }
+
     /// Whether there is such a program, and it may be executed.
     fn is_found(&self, cwd: Option<&Path>) -> bool {
         let here = cwd.unwrap_or(Path::new("."));

@@ -8,7 +8,7 @@ pub(crate) struct KeptBranch {
     pub(crate) task: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) namespace: Option<String>,
-    /// As it was given; a path that begins with a dot as what it was then.
+    /// As it was given, without who asks; a path that begins with a dot as what it was then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) remote: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

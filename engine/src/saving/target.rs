@@ -9,7 +9,7 @@ use stillframe_remote::address::{Address, ParsedAddress};
 
 use crate::actors::Parts;
 use crate::error::Error;
-use crate::options::work_branch::{Names, WorkBranchOptions};
+use crate::options::work_branch::{Names, WorkBranchOptions, is_address};
 use crate::workspace::opened::Opened;
 
 /// The remote that is taken where nobody names one.
@@ -150,14 +150,4 @@ impl Target {
             ))),
         }
     }
-}
-
-/// Whether what was typed is an address or a path, and no name of a remote.
-fn is_address(typed: &str) -> bool {
-    typed.contains("://")
-        || typed.contains(':')
-        || [".", ".."].contains(&typed)
-        || ["/", "./", "../"]
-            .iter()
-            .any(|start| typed.starts_with(start))
 }

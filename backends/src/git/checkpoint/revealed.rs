@@ -10,6 +10,7 @@ use std::rc::Rc;
 use stillframe_secrets::SecretRules;
 
 use super::scan::{Hit, Scanner};
+use crate::checkpoint::secrets::path_without_values;
 use crate::checkpoint::{
     AllowedSecret, CheckpointError, RevealedSecrets, SecretFinding, SecretPlace, SecretSearch,
 };
@@ -224,7 +225,7 @@ impl Looking<'_> {
     fn note(&mut self, commit: &Commit, path: &RelPath, place: SecretPlace, line: u64, hit: &Hit) {
         self.found.insert(SecretFinding {
             commit: commit.id.to_string(),
-            path: self.printable(path),
+            path: path_without_values(self.rules, path),
             line,
             place,
             rule: hit.rule.clone(),
@@ -241,16 +242,6 @@ impl Looking<'_> {
             .filter_map(|tree| at(tree).ok().flatten());
         let files = found.filter(|item| matches!(item.kind, ItemKind::Entry(_)));
         files.map(|item| item.id).collect()
-    }
-
-    /// A path without the values in it.
-    fn printable(&self, path: &RelPath) -> RelPath {
-        if self.rules.find(path.as_bytes()).is_empty() {
-            return path.clone();
-        }
-        let text = String::from_utf8_lossy(path.as_bytes());
-        let redacted = self.rules.redact(&text);
-        RelPath::new(redacted.as_bytes()).unwrap_or_else(|_| RelPath::root())
     }
 
     /// What a blob has that the remote may not have.
