@@ -1,5 +1,6 @@
 //! What becomes of each path of two trees that go on from a third, decided as git's own merge
-//! decides it (`merge-ort.c`), so that the same paths conflict. The contents of files are asked for.
+//! decides it (`merge-ort.c`), so that the same paths conflict. The contents of files are asked
+//! for.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
