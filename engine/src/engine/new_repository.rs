@@ -99,9 +99,9 @@ impl Engine {
     /// # Errors
     ///
     /// Nothing is left of it: there is no directory, or it is empty as before. `Conflict`:
-    /// something is in the directory, or in its place. `InvalidOptions`: the address cannot be right, the
-    /// directory lies in the state directory, or there is none above it. `NotFound`: the address is
-    /// a path where nothing is. `Unavailable`: the remote refused, or could not be reached.
+    /// something is in the directory, or in its place. `InvalidOptions`: the address cannot be right,
+    /// the directory lies in the state directory, or there is none above it. `NotFound`: the address
+    /// is a path where nothing is. `Unavailable`: the remote refused, or could not be reached.
     /// `Timeout`: [`CloneOptions::timeout`] was over. `NoSpace`, `Storage`: the disk.
     pub async fn clone_repository(
         &self,
