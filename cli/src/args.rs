@@ -332,7 +332,7 @@ Exit codes: 0 done, 1 it could not be done and nothing is left of it, or a path 
 command line is wrong.")]
     Clone {
         /// Its address: https, ssh, git, file, or a path that begins with /, ./ or ../; OWNER/REPO is
-        /// https://github.com/OWNER/REPO.
+        /// one of github.com, by https.
         #[arg(value_name = "ADDRESS|OWNER/REPO")]
         address: OsString,
         /// The directory. What is above it is there.
