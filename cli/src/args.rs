@@ -1448,6 +1448,6 @@ mod tests {
             );
             names.push(sub.get_name().to_owned());
         }
-        assert_eq!(names.len(), 24, "{names:?}");
+        assert_eq!(names.len(), 26, "{names:?}");
     }
 }
