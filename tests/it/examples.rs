@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::time::Duration;
 
 use serde_json::Value;
 use stillframe_tests::{Call, TestWorkspace, binary, json};
@@ -120,7 +121,9 @@ fn example(ws: &TestWorkspace, name: &str, args: &[&str]) -> String {
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", ws.home())
         .env("STILLFRAME_HOME", ws.state())
-        .env("TMPDIR", ws.outside());
+        .env("TMPDIR", ws.outside())
+        // One does a thousand runs, beside other tests.
+        .deadline(Duration::from_secs(300));
     let output = call.run().ok();
     assert_eq!(output.stderr_text(), "", "{output}");
     output.stdout_text()
