@@ -109,7 +109,7 @@ fn what_a_run_left_that_failed_is_one_commit_with_trailers_that_git_reads() {
             text(&done, "run_id")
         )
     );
-    ws.git(["switch", "-q", "main"]);
+    ws.git(["symbolic-ref", "HEAD", "refs/heads/main"]);
     let named = [
         "task",
         "checkpoint",
