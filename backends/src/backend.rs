@@ -32,6 +32,7 @@ use crate::repository_changes::RepositoryProblem;
 use crate::restore::{self, LostAttributes, RefChange, RestoreGoal, RestorePlan, Skipped};
 use crate::restore_error::RestoreError;
 use crate::retain::RetainContent;
+use crate::run_worktree::RunWorktrees;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -64,6 +65,11 @@ pub trait Backend: Send + Sync {
 
     /// How it brings a workspace to a branch. Default: it cannot.
     fn branches(&self) -> Option<&dyn Branches> {
+        None
+    }
+
+    /// How it gives runs work trees of their own. Default: it cannot.
+    fn run_worktrees(&self) -> Option<&dyn RunWorktrees> {
         None
     }
 

@@ -97,6 +97,7 @@ mod record;
 pub mod ref_commands;
 mod repository;
 mod restore;
+mod run_worktree;
 mod shell;
 #[cfg(test)]
 mod stopped;
@@ -218,6 +219,11 @@ pub use checkpoint::{
     AllowedSecret, CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome,
     CheckpointRequest, Checkpoints, KeptCheckpoint, MergeRequest, Reaches, RemoteAddress,
     RevealedSecrets, SecretFinding, SecretPlace, SecretSearch,
+};
+
+pub use run_worktree::{
+    BranchTip, Brought, Ensured, Origin, Removed, RunDirectory, RunWorktree, RunWorktreeError,
+    RunWorktreeState, RunWorktrees,
 };
 
 pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};

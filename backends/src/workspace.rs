@@ -23,6 +23,7 @@ use crate::lock::LockFile;
 use crate::lock_error::LockError;
 use crate::operation::Operation;
 use crate::removal::Remover;
+use crate::run_worktree::WORKTREES;
 use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
 
@@ -30,6 +31,9 @@ use crate::durable::{make_private, make_private_durably};
 use crate::worktree::area;
 use crate::worktree::memory::Memory;
 use crate::worktree::root::Root;
+
+/// In a store: what belongs to work trees of runs that keep their snapshots in it.
+const RUNS: &str = "runs";
 
 /// Where Stillframe keeps everything that is its own. Private: mode 0700.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub struct Workspace {
     disk_path: PathBuf,
     identity: Identity,
     store_path: PathBuf,
+    /// For a run's work tree that keeps its snapshots in the store of another workspace: that one.
+    store_of: Option<Arc<Self>>,
     state: StateDir,
     memory: Arc<Memory>,
     kept_open: Arc<KeptOpen>,
@@ -319,50 +325,44 @@ impl Workspace {
         is_nothing(&self.disk_path)
     }
 
-    fn open_directory(path: &Path, state: &StateDir) -> Result<Self, WorkspaceError> {
-        if path.as_os_str().is_empty() {
-            return Err(WorkspaceError::EmptyPath);
+    /// Opens the work tree of a run: the one directory below the state directory that may be a
+    /// workspace, because whoever calls names it. It lies in `worktrees/` there.
+    ///
+    /// Its snapshots are kept in the store of the workspace `of`, where they outlive the directory;
+    /// it has that one's [`Workspace::id`], and its lock: while one of the two is locked, so is the
+    /// other. What captures leave for those that follow, and the journal of a restore, are its own.
+    /// `None`: it has a store of its own, as the work tree of a bare repository does.
+    ///
+    /// [`WorkspaceError::InsideState`]: it lies somewhere else in the state directory.
+    pub fn open_run_worktree(
+        path: impl AsRef<Path>,
+        state: &StateDir,
+        of: Option<&Self>,
+    ) -> Result<Self, WorkspaceError> {
+        let found = Found::at(path.as_ref())?;
+        if found.disk_path.parent() != Some(&*state.path.join(WORKTREES)) {
+            found.refuse_state(state)?;
         }
-        let not_a_directory = || WorkspaceError::NotADirectory {
-            path: path.to_owned(),
-        };
-        let disk_path = fs::canonicalize(path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => not_a_directory(),
-            _ => WorkspaceError::Unreadable(PathError::at("resolve", path)(source)),
-        })?;
-        let meta = fs::symlink_metadata(&disk_path)
-            .map_err(PathError::at("look at", &disk_path))
-            .map_err(WorkspaceError::Unreadable)?;
-        if !meta.is_dir() {
-            return Err(not_a_directory());
-        }
-        if disk_path.starts_with(&state.path) {
-            let state = state.path.clone();
-            return Err(WorkspaceError::InsideState {
-                workspace: disk_path,
-                state,
-            });
-        }
-        if state.path.starts_with(&disk_path) {
-            return Err(WorkspaceError::StateInside {
-                state: state.path.clone(),
-                workspace: disk_path,
-            });
-        }
-        let identity = Identity {
-            device: meta.dev(),
-            inode: meta.ino(),
-        };
-        let born_ns = meta.created().ok().and_then(|t| {
-            t.duration_since(std::time::UNIX_EPOCH)
-                .ok()
-                .map(|d| d.as_nanos())
-        });
-        let store_path = registry::locate(state, &disk_path, identity, born_ns)?;
+        let own = || found.store(state);
         Ok(Self {
-            disk_path,
-            identity,
-            store_path,
+            store_path: of.map_or_else(own, |of| Ok(of.store_path.clone()))?,
+            store_of: of.map(|of| Arc::new(of.clone())),
+            disk_path: found.disk_path,
+            identity: found.identity,
+            state: state.clone(),
+            memory: Arc::default(),
+            kept_open: Arc::default(),
+        })
+    }
+
+    fn open_directory(path: &Path, state: &StateDir) -> Result<Self, WorkspaceError> {
+        let found = Found::at(path)?;
+        found.refuse_state(state)?;
+        Ok(Self {
+            store_path: found.store(state)?,
+            store_of: None,
+            disk_path: found.disk_path,
+            identity: found.identity,
             state: state.clone(),
             memory: Arc::default(),
             kept_open: Arc::default(),
@@ -410,6 +410,28 @@ impl Workspace {
         &self.state
     }
 
+    /// Where the state is that goes with the directory and not with its snapshots: the cache of a
+    /// capture, and the journal of a restore. Of a workspace with a store of its own, that is the
+    /// store's directory.
+    pub(crate) fn own_path(&self) -> PathBuf {
+        match &self.store_of {
+            None => self.store_path.clone(),
+            Some(_) => {
+                let name = blake3::hash(self.disk_path.as_os_str().as_bytes()).to_hex();
+                self.store_path.join(RUNS).join(&name[..32])
+            }
+        }
+    }
+
+    /// [`Workspace::own_path`] of all that have the same store.
+    pub(crate) fn own_paths(&self) -> Vec<PathBuf> {
+        let runs = fs::read_dir(self.store_path.join(RUNS));
+        let runs = runs.into_iter().flatten().flatten();
+        let mut all = vec![self.store_path.clone()];
+        all.extend(runs.map(|run| run.path()));
+        all
+    }
+
     /// What captures leave for those that follow, as long as this value or a clone of it lives.
     pub(crate) fn memory(&self) -> &Memory {
         &self.memory
@@ -428,14 +450,71 @@ impl Workspace {
         op: &Operation,
         lock_timeout: Duration,
     ) -> Result<LockedWorkspace, LockError> {
-        make_private(op, &self.store_path)?;
-        registry::record(op, &self)?;
+        make_private(op, &self.own_path())?;
+        registry::record(op, self.store_of.as_deref().unwrap_or(&self))?;
         let what = format!("the workspace {}", printable(&self.disk_path));
         let lock = LockFile::acquire(op, &self.store_path.join("lock"), &what, lock_timeout)?;
         Ok(LockedWorkspace {
             workspace: self,
             lock: Arc::new(lock),
         })
+    }
+}
+
+/// A directory that is about to be a workspace.
+struct Found {
+    /// Absolute, without links.
+    disk_path: PathBuf,
+    identity: Identity,
+    /// In nanoseconds since the Unix epoch, where that is known.
+    born_ns: Option<u128>,
+}
+
+impl Found {
+    fn at(path: &Path) -> Result<Self, WorkspaceError> {
+        if path.as_os_str().is_empty() {
+            return Err(WorkspaceError::EmptyPath);
+        }
+        let not_a_directory = || WorkspaceError::NotADirectory {
+            path: path.to_owned(),
+        };
+        let disk_path = fs::canonicalize(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => not_a_directory(),
+            _ => WorkspaceError::Unreadable(PathError::at("resolve", path)(source)),
+        })?;
+        let meta = fs::symlink_metadata(&disk_path)
+            .map_err(PathError::at("look at", &disk_path))
+            .map_err(WorkspaceError::Unreadable)?;
+        if !meta.is_dir() {
+            return Err(not_a_directory());
+        }
+        let born = meta.created().ok();
+        let born = born.and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        Ok(Self {
+            disk_path,
+            identity: Identity {
+                device: meta.dev(),
+                inode: meta.ino(),
+            },
+            born_ns: born.map(|d| d.as_nanos()),
+        })
+    }
+
+    /// Refuses what is in the state directory, or has it within.
+    fn refuse_state(&self, state: &StateDir) -> Result<(), WorkspaceError> {
+        let (workspace, state) = (self.disk_path.clone(), state.path.clone());
+        if workspace.starts_with(&state) {
+            return Err(WorkspaceError::InsideState { workspace, state });
+        }
+        match state.starts_with(&workspace) {
+            true => Err(WorkspaceError::StateInside { state, workspace }),
+            false => Ok(()),
+        }
+    }
+
+    /// Its store.
+    fn store(&self, state: &StateDir) -> Result<PathBuf, WorkspaceError> {
+        registry::locate(state, &self.disk_path, self.identity, self.born_ns)
     }
 }
 
@@ -453,7 +532,8 @@ impl LockedWorkspace {
     /// unmounted, nothing is gone. Nothing is made but the one directory.
     pub fn make_again(&mut self, op: &Operation) -> Result<bool, PathError> {
         let path = &self.workspace.disk_path;
-        if !is_nothing(path) {
+        // The directory of a run's work tree is made with all that makes it one, or not at all.
+        if !is_nothing(path) || self.workspace.store_of.is_some() {
             return Ok(false);
         }
         let at = |source: Errno| PathError::at("make the directory", path)(source);
@@ -610,6 +690,7 @@ mod registry {
             disk_path: record.path,
             identity: record.identity,
             store_path,
+            store_of: None,
             state: state.clone(),
             memory: Arc::default(),
             kept_open: Arc::default(),
@@ -647,6 +728,7 @@ mod registry {
             disk_path: record.path,
             identity: record.identity,
             store_path,
+            store_of: None,
             state: state.clone(),
             memory: Arc::default(),
             kept_open: Arc::default(),

@@ -41,7 +41,7 @@ pub use self::head::{Head, is_ref_name};
 pub use self::index::IndexFile;
 pub use self::objects::RepositoryObjects;
 pub use self::operation::{GitOperation, OperationContents, OperationFiles, is_operation_path};
-pub use self::probe::{Probe, no_work_tree, probe};
+pub use self::probe::{Probe, no_work_tree, probe, probe_repository};
 pub use self::refs::{MAX_STASHES, SharedRefs, Stash, split};
 pub use self::rules::OutsideRules;
 pub use self::shallow::{MAX_SHALLOW_BYTES, Shallow};

@@ -63,6 +63,7 @@ use crate::repository::{EarlierTag, MovedTags, ReleasedRefs, Repository};
 use crate::repository_changes::RepositoryProblem;
 use crate::restore::{self, Captured, Node, Publish, Restorable, RestoreGoal, RestorePlan, Side};
 use crate::restore_error::RestoreError;
+use crate::run_worktree::RunWorktrees;
 use crate::snapshot::{BackendKind, Label, Snapshot, SnapshotId};
 use crate::snapshot_error::SnapshotError;
 use crate::store_error::StoreError;
@@ -775,6 +776,10 @@ impl Backend for GitBackend {
     }
 
     fn branches(&self) -> Option<&dyn Branches> {
+        Some(self)
+    }
+
+    fn run_worktrees(&self) -> Option<&dyn RunWorktrees> {
         Some(self)
     }
 

@@ -138,7 +138,7 @@ pub(crate) fn capture(request: Request<'_>) -> Result<Captured, SnapshotError> {
     })?;
     let (memory, usage) = (workspace.memory(), request.usage);
     let base = memory.base(
-        workspace.store_path(),
+        &workspace.own_path(),
         root.identity(),
         GIT_STAT_CACHE,
         usage,
@@ -237,11 +237,11 @@ pub(crate) fn publish(
         staged: captured.staged,
         named,
     };
-    let closing = &captured.closing;
+    let (closing, own_path) = (&captured.closing, workspace.own_path());
     let publish = || store.publish(op, &options.owner, parts, captured.pack);
     let (staged, published) = match closing.is_changed() {
         // While the disk is waited for.
-        true => parallel::both(|| closing.stage(op, workspace.store_path()), publish),
+        true => parallel::both(|| closing.stage(op, &own_path), publish),
         false => (None, publish()),
     };
     record.snapshot = published?;
@@ -251,7 +251,7 @@ pub(crate) fn publish(
     store.vouch(op);
     store.merge_small_packs(op);
     let closing = captured.closing.into_inner();
-    closing.keep(op, workspace.memory(), workspace.store_path(), staged);
+    closing.keep(op, workspace.memory(), &own_path, staged);
     Ok(Published {
         record,
         cache,
@@ -260,12 +260,18 @@ pub(crate) fn publish(
     })
 }
 
-/// Whether there is anything that a capture starts from.
+/// Whether there is anything that a capture starts from, of this workspace or of another with the
+/// same store.
 pub(crate) fn has_cache(workspace: &LockedWorkspace) -> bool {
-    workspace.store_path().join(GIT_STAT_CACHE).exists()
+    let mut all = workspace.own_paths().into_iter();
+    all.any(|own| own.join(GIT_STAT_CACHE).exists())
 }
 
-/// Forgets what was captured, so that the next capture relies on nothing that the store lost.
+/// Forgets what was captured, so that the next capture relies on nothing that the store lost, be it
+/// of this workspace or of another with the same store.
 pub(crate) fn forget_cache(op: &Operation, workspace: &LockedWorkspace) -> Result<(), PathError> {
-    durable::remove_file(op, &workspace.store_path().join(GIT_STAT_CACHE))
+    for own in workspace.own_paths() {
+        durable::remove_file(op, &own.join(GIT_STAT_CACHE))?;
+    }
+    Ok(())
 }

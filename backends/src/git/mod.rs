@@ -27,6 +27,7 @@ pub(crate) mod refs;
 mod renames;
 pub(crate) mod rollback;
 mod rules;
+mod run_worktree;
 mod safety_refs;
 mod skip_worktree;
 pub(crate) mod store;

@@ -650,7 +650,7 @@ fn checkpoint_number(name: &str) -> Option<u64> {
 ///
 /// What git would refuse is written as `%` and two digits; an id for which that gets too long as
 /// `%%` and its blake3 hash.
-fn component(id: &str) -> String {
+pub(crate) fn component(id: &str) -> String {
     let bytes = id.as_bytes();
     let escaped = escape(id, |at, byte| match byte {
         b'.' => {

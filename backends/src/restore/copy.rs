@@ -202,6 +202,7 @@ fn make<B: Restorable>(
     let staged = staging::stage(&staging::Request {
         root: &root,
         store: &store,
+        journal: &store,
         plan,
         // Of what is displaced, which is nothing.
         guard: &SnapshotId::random(),

@@ -11,7 +11,7 @@ impl Workspace {
     /// What is wrong with the journal of a restore that was interrupted, if nobody can finish it by
     /// that. [`LockedWorkspace::give_up_damaged_journal`] is the way out.
     pub fn damaged_journal(&self) -> Result<Option<Problem>, StoreError> {
-        journal::problem(self.store_path(), RepositoryPlan::check)
+        journal::problem(&self.own_path(), RepositoryPlan::check)
     }
 }
 
@@ -24,7 +24,7 @@ impl LockedWorkspace {
         &mut self,
         op: &Operation,
     ) -> Result<Option<Problem>, StoreError> {
-        journal::give_up(op, self.store_path(), RepositoryPlan::check)
+        journal::give_up(op, &self.own_path(), RepositoryPlan::check)
     }
 }
 

@@ -460,7 +460,7 @@ pub(crate) fn recover(
         return Ok(recovery);
     }
     let store = workspace.store_path();
-    let Some(found) = journal::find(op, store)? else {
+    let Some(found) = journal::find(op, &workspace.own_path())? else {
         return Ok(recovery);
     };
     // Before anything is done: what cannot be read is done by nobody.
@@ -697,6 +697,7 @@ fn carry_out<B: Restorable>(
     let staged = staging::stage(&staging::Request {
         root: &root,
         store,
+        journal: &workspace.own_path(),
         plan,
         guard: &guard.record().snapshot.id,
         modes: &goal.record.modes,

@@ -54,6 +54,8 @@ pub struct Request<'a> {
     pub root: &'a Root,
     /// The workspace's directory in the state directory.
     pub store: &'a Path,
+    /// The directory with the journal.
+    pub journal: &'a Path,
     /// What is to be done.
     pub plan: &'a RestorePlan,
     /// The snapshot that holds what is replaced.
@@ -130,7 +132,7 @@ pub fn stage(request: &Request<'_>) -> Result<Staged, StageError> {
         directory: place.into_os_string().into_encoded_bytes(),
         guard: request.guard.clone(),
     };
-    let journal = Journal::begin(op, request.store, operation, &staging)?;
+    let journal = Journal::begin(op, request.journal, operation, &staging)?;
     let staged = Area::make(op, &staging, request.store)
         .map_err(StageError::from)
         .and_then(|area| {

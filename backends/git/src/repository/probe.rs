@@ -67,6 +67,20 @@ pub fn probe(workspace_path: &Path) -> Result<Probe, RepositoryError> {
     Ok(Probe::None)
 }
 
+/// As [`probe`], for whoever needs no work tree: a bare repository is found, and has itself in
+/// place of one. So is one from within its git directory.
+pub fn probe_repository(path: &Path) -> Result<Probe, RepositoryError> {
+    match probe(path)? {
+        Probe::Bare(git_dir) => Candidate {
+            git_dir: GitDir::open(&git_dir)?,
+            work_tree: git_dir,
+            is_named_by_file: false,
+        }
+        .check(RelPath::root()),
+        found => Ok(found),
+    }
+}
+
 /// Whether `directory` is itself a git directory, by what git asks (`is_git_directory`): links
 /// count as what they lead to. It is not read any further, so whatever keeps it from being one is
 /// no error.

@@ -35,12 +35,7 @@ impl UserRepository {
         let Some(commit_id) = head.commit() else {
             return Ok(None);
         };
-        let commit = self.object_of_kind(op, commit_id, ObjectKind::Commit, MAX_COMMIT_BYTES)?;
-        let mut tree_id = commit
-            .strip_prefix(b"tree ")
-            .and_then(|rest| rest.get(..40))
-            .and_then(hex_id)
-            .ok_or_else(|| self.malformed(commit_id, "the commit names no tree"))?;
+        let mut tree_id = self.commit_tree(op, commit_id)?;
         for name in self.scope.names() {
             let tree = self.object_of_kind(op, tree_id, ObjectKind::Tree, MAX_TREE_BYTES)?;
             let found = self.items(tree_id, &tree).find(|item| match item {
@@ -53,6 +48,20 @@ impl UserRepository {
             }
         }
         Ok(Some(tree_id))
+    }
+
+    /// The tree of a commit.
+    pub fn commit_tree(
+        &self,
+        op: &Operation,
+        commit_id: ObjectId,
+    ) -> Result<ObjectId, RepositoryError> {
+        let commit = self.object_of_kind(op, commit_id, ObjectKind::Commit, MAX_COMMIT_BYTES)?;
+        let named = commit
+            .strip_prefix(b"tree ")
+            .and_then(|rest| rest.get(..40));
+        let named = named.and_then(hex_id);
+        named.ok_or_else(|| self.malformed(commit_id, "the commit names no tree"))
     }
 
     /// The files and links of a whole tree, by their paths below it; submodules are left out. Such
