@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use stillframe_tests::choice::is_chosen;
 use stillframe_tests::{Running, TestWorkspace, caches, copy_whole, view};
 use walkdir::WalkDir;
 
@@ -117,7 +118,7 @@ fn told(ws: &TestWorkspace) -> Vec<String> {
     told
 }
 
-/// One bit in the middle of each of the first and the last thing of every kind, and at its ends.
+/// One bit in the middle of the first or the last thing of every kind, and at its ends.
 #[test]
 fn a_bit_that_flips_in_any_kind_of_file_is_found_or_changes_nothing_that_is_told() {
     let ws = lived_in();
@@ -128,8 +129,11 @@ fn a_bit_that_flips_in_any_kind_of_file_is_found_or_changes_nothing_that_is_told
     let mut found = BTreeSet::new();
     let kinds = files(&ws);
     for (kind, paths) in &kinds {
-        let ends = [paths.first(), paths.last()].into_iter().flatten();
-        for path in ends.collect::<BTreeSet<_>>() {
+        let end = match is_chosen(kind, 2) {
+            true => paths.first(),
+            false => paths.last(),
+        };
+        for path in end {
             let bytes = fs::read(path).unwrap();
             let places = [0, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1];
             for at in places.into_iter().collect::<BTreeSet<_>>() {

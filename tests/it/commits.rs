@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use stillframe_tests::TestWorkspace;
-use stillframe_tests::choice::is_chosen;
+use stillframe_tests::choice::one_of_each;
 use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::fault::Fault;
 use stillframe_tests::torture::tracer::Injection;
@@ -224,7 +224,7 @@ fn a_commit_of_a_step_that_is_killed_at_any_step_is_made_once() {
         CallClass::Rename,
         CallClass::Remove,
     ] {
-        for nth in (1..).filter(|nth| is_chosen(format!("{class} {nth}"), 3)) {
+        for nth in one_of_each(&class.to_string(), 6) {
             let (ws, file) =
                 place("[[step]]\nname = 'save'\ncommit = 'Save'\nrerun = 'from_before'");
             // What makes a store is no part of the story.

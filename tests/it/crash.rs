@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stillframe_tests::choice::one_of_each;
 use stillframe_tests::{Call, Output, TestWorkspace, capability, copy_whole, json, oracle, view};
 
 /// Calls that change something on disk. One that this machine's kernel does not have is no error.
@@ -34,8 +35,8 @@ enum Kill {
 
 impl Kill {
     fn all() -> impl Iterator<Item = Self> {
-        let anywhere = (1..120).step_by(2).map(Self::At);
-        (1..4).map(Self::Journal).chain(anywhere)
+        let anywhere = one_of_each("calls", 4).take_while(|nth| *nth < 120);
+        (1..4).map(Self::Journal).chain(anywhere.map(Self::At))
     }
 
     /// The call, killed here. The workspace has a store.
@@ -60,7 +61,7 @@ fn a_restore_killed_at_any_step_ends_before_or_after() {
         return;
     }
     let mut endings = BTreeSet::new();
-    for nth in 1..80 {
+    for nth in one_of_each("restore", 3) {
         let ws = TestWorkspace::repository();
         ws.write("dir/inside", "x\n");
         ws.write_executable("tool", "one\n");
@@ -791,7 +792,7 @@ fn a_gc_killed_at_any_step_leaves_snapshots_that_can_be_restored() {
     if !capability::can_inject() {
         return;
     }
-    for nth in (1..60).step_by(3) {
+    for nth in one_of_each("gc", 6).take_while(|nth| *nth < 60) {
         let ws = TestWorkspace::repository();
         for content in ["one\n", "two\n", "three\n"] {
             ws.write("README", content);
@@ -858,7 +859,7 @@ fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
     assert!(!expected.iter().any(|(name, _)| is_trash(name)));
 
     let mut endings = BTreeSet::new();
-    for nth in 1.. {
+    for nth in one_of_each("clean-up", 2) {
         copy_whole(&saved, &state);
         let was_killed = killed_at(ws.call(gc), MUTATING, nth).code != 0;
         let left = kept_in(&state)
@@ -894,9 +895,10 @@ fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
         (true, false, false),
         (false, false, false),
     ];
-    assert_eq!(
-        endings,
-        BTreeSet::from(seen),
-        "(killed, displaced files were left, snapshots were left)"
-    );
+    // Between two of them there are few calls, of which none may have been chosen.
+    let what = "(killed, displaced files were left, snapshots were left)";
+    assert!(endings.is_subset(&seen.into()), "{what}: {endings:?}");
+    for end in [seen[0], seen[3]] {
+        assert!(endings.contains(&end), "{what}: {endings:?}");
+    }
 }

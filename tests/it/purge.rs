@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use stillframe_tests::choice::is_chosen;
+use stillframe_tests::choice::one_of_each;
 use stillframe_tests::{Snap, TestWorkspace, capability, git, json, view};
 use walkdir::WalkDir;
 
@@ -725,8 +725,10 @@ fn a_purge_killed_at_any_step_is_finished_by_the_next() {
     for (make, states) in [(repository as fn() -> _, 3), (directory, 2)] {
         let mut endings = BTreeMap::new();
         // The list comes about the tenth call, the packs and the database long after.
-        let later = (14..400).step_by(17).filter(|nth| is_chosen(nth, 2));
-        for nth in (6..14).chain(later) {
+        let about_the_list = one_of_each("list", 2).filter(|nth| *nth >= 6);
+        let later = one_of_each("later", 51).filter(|nth| *nth >= 14);
+        let later = later.take_while(|nth| *nth < 400);
+        for nth in about_the_list.take_while(|nth| *nth < 14).chain(later) {
             let (ws, clean, leaked, _) = make();
             let inject = format!("inject={MUTATING}:signal=KILL:when={nth}");
             let trace = format!("trace={MUTATING}");

@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use serde_json::Value;
-use stillframe_tests::choice::is_chosen;
+use stillframe_tests::choice::one_of_each;
 use stillframe_tests::torture::call_class::CallClass;
 use stillframe_tests::torture::fault::Fault;
 use stillframe_tests::torture::tracer::{Injection, Tracer};
@@ -141,7 +141,7 @@ fn killed_at_rename(tracer: &Tracer, call: &Call, nth: usize, code: i32) -> Opti
 fn a_step_that_is_killed_around_its_commit_commits_once_whatever_is_edited_since() {
     let Some(tracer) = tracer() else { return };
     let mut endings = std::collections::BTreeSet::new();
-    for nth in (1..).filter(|nth| is_chosen(nth, 2)) {
+    for nth in one_of_each("renames", 3) {
         let ws = place();
         let more = "commit = 'New'\nrerun = 'in_place'";
         let file = plan(&ws, &[("build", "echo new > new", more)]);

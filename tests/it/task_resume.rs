@@ -675,7 +675,7 @@ fn a_clone_that_lacks_history_comes_to_the_branch_too() {
 fn a_fresh_branch_moves_nothing_but_head_in_any_shape_of_a_repository() {
     let (mut begun, mut chosen) = (0, 0);
     for shape in shapes::SHAPES {
-        if shape.backend != Backend::Git || !is_chosen(shape.name, 2) {
+        if shape.backend != Backend::Git || !is_chosen(shape.name, 4) {
             continue;
         }
         chosen += 1;

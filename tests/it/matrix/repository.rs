@@ -295,7 +295,7 @@ macro_rules! traps_in_the_place_of {
                     for (at, answer) in $answers.into_iter().enumerate() {
                         let (kind, make) = IN_ITS_PLACE[at];
                         let what = format!("{kind} in the place of {name}");
-                        if !is_chosen(&what, 2) {
+                        if !is_chosen(&what, 4) {
                             continue;
                         }
                         let damage = |ws: &TestWorkspace| trap(ws, name, make);
@@ -414,7 +414,7 @@ fn configuration_that_leads_elsewhere_is_not_followed() {
          [http]\n\tproxy = http://127.0.0.1:1\n\tsslVerify = false\n\textraHeader = X: y\n",
     ];
     for (at, text) in texts.into_iter().enumerate() {
-        if !is_chosen(text, 2) {
+        if !is_chosen(text, 4) {
             continue;
         }
         Harmed::new(text, ordinary(), at % 2 == 0, &configured(text)).answers(Right);
@@ -450,7 +450,7 @@ fn links_among_objects_and_refs_are_not_followed() {
         ("refs/tags", Right),
     ] {
         let what = format!("a link in the place of {name}");
-        if !is_chosen(&what, 2) {
+        if !is_chosen(&what, 4) {
             continue;
         }
         meets(&what, ordinary, &|ws| link_out(ws, name), answer);
@@ -519,7 +519,7 @@ fn damaged_and_missing_loose_objects_do_not_matter() {
                     ws.write(&path, content);
                 }
             };
-            if !is_chosen(&what, 2) {
+            if !is_chosen(&what, 4) {
                 continue;
             }
             let has_snapshots = object == "HEAD:d/file" || kind == "empty";
@@ -585,7 +585,7 @@ fn damaged_packs_and_their_indexes_do_not_matter() {
     ] {
         for (at, (kind, harm)) in harms.into_iter().enumerate() {
             let what = format!("{end}, {kind}");
-            if !is_chosen(&what, 2) {
+            if !is_chosen(&what, 4) {
                 continue;
             }
             let damage = |ws: &TestWorkspace| each(ws, end, harm);
