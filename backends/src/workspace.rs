@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorKind, PathError, printable};
+use crate::faults::Effect;
 use crate::identity::Identity;
 use crate::kept_open::KeptOpen;
 use crate::lock::LockFile;
@@ -583,6 +584,19 @@ impl LockedWorkspace {
         guards: &HashSet<SnapshotId>,
     ) -> Result<(), StoreError> {
         area::purge_strays(op, &self.workspace.store_path, guards)
+    }
+
+    /// Removes what goes with the directory of a run's work tree, once that is gone.
+    pub(crate) fn forget_run(&self, op: &Operation) -> Result<(), PathError> {
+        if self.store_of.is_none() {
+            return Ok(());
+        }
+        let own = self.own_path();
+        let removed = op.effect(Effect::Remove(&own));
+        match removed.and_then(|()| fs::remove_dir_all(&own)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(PathError::at("remove", own)(e)),
+            _ => Ok(()),
+        }
     }
 
     /// Who removes what an operation that is stopped leaves.

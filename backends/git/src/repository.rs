@@ -19,7 +19,7 @@ mod shallow;
 mod testing;
 mod trees;
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -27,6 +27,7 @@ use self::git_dir::GitDir;
 use self::objects::Objects;
 use super::user_index::IndexError;
 use super::{ObjectId, ObjectKind};
+use crate::contents::ContentError;
 use crate::error::{PathError, printable};
 use crate::identity::Identity;
 use crate::identity::KnownDirectory;
@@ -46,6 +47,9 @@ pub use self::refs::{MAX_STASHES, SharedRefs, Stash, split};
 pub use self::rules::OutsideRules;
 pub use self::shallow::{MAX_SHALLOW_BYTES, Shallow};
 pub use self::trees::Unfolded;
+
+/// What is said of an object that the repository should have, and has not.
+pub const NOT_THERE: &str = "the repository does not have it";
 
 /// A file that holds one path, one ref or one line. The kernel's longest path has 4096 bytes.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
@@ -157,10 +161,9 @@ impl From<RepositoryError> for SnapshotError {
                 damaged(path, io::Error::new(io::ErrorKind::InvalidData, source))
             }
             RepositoryError::Unsupported { .. } => Self::Unsupported(error.to_string()),
-            RepositoryError::MissingObject { id } => Self::Store(StoreError::corrupt(
-                format!("object {id}"),
-                "the repository does not have it",
-            )),
+            RepositoryError::MissingObject { id } => {
+                Self::Store(StoreError::corrupt(format!("object {id}"), NOT_THERE))
+            }
             RepositoryError::CorruptObject { id, path, detail } => Self::Store(
                 StoreError::corrupt(format!("object {id} in {}", printable(&path)), detail),
             ),
@@ -230,6 +233,21 @@ impl UserRepository {
         max_bytes: u64,
     ) -> Result<Option<(ObjectKind, Vec<u8>)>, RepositoryError> {
         self.objects()?.read(op, id, max_bytes)
+    }
+
+    /// Writes a blob to `out`, whatever its size; `false` if the repository does not have it.
+    ///
+    /// On `Ok` the bytes have this id, but nobody has looked whether they are half of a collision:
+    /// for content that goes to where git would write it. On `Err` some may have been written.
+    pub fn blob_to(
+        &self,
+        op: &Operation,
+        id: ObjectId,
+        out: &mut dyn Write,
+    ) -> Result<bool, ContentError> {
+        let objects = self.objects();
+        let objects = objects.map_err(|e| StoreError::corrupt(id.to_string(), e.to_string()))?;
+        objects.write_to(op, id, out)
     }
 
     /// The sizes of objects in bytes, by their headers alone, each at the place of its id; `None`

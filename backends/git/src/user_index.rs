@@ -11,7 +11,7 @@ mod stream;
 
 use std::cmp::Ordering;
 
-pub use self::bytes::serialize;
+pub use self::bytes::{IndexTree, serialize};
 pub use self::extensions::{cached_trees, without_cached_trees};
 use self::link::Link;
 use self::stream::scan;

@@ -1,6 +1,12 @@
 //! The work trees of runs, as linked work trees of git's.
 
+mod bring;
+mod contents;
+mod ensure;
+mod entry;
+mod files;
 mod look;
+mod remove;
 #[cfg(test)]
 mod tests;
 
@@ -8,10 +14,13 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
+use self::ensure::Maker;
 use self::look::Places;
+use super::ObjectId;
 use super::backend::GitBackend;
 use super::put_error::PutError;
 use super::repository::RepositoryError;
+use crate::commit::CommitError;
 use crate::error::PathError;
 use crate::interrupted::Interrupted;
 use crate::operation::Operation;
@@ -22,6 +31,7 @@ use crate::run_worktree::{
 };
 use crate::snapshot::SnapshotId;
 use crate::snapshot_error::SnapshotError;
+use crate::store_error::StoreError;
 use crate::workspace::LockedWorkspace;
 
 impl RunWorktrees for GitBackend {
@@ -44,42 +54,39 @@ impl RunWorktrees for GitBackend {
 
     fn ensure(
         &self,
-        _op: &Operation,
+        op: &Operation,
         worktree: &RunWorktree,
-        _base: Option<&str>,
-        _at: Timestamp,
+        base: Option<&str>,
+        at: Timestamp,
     ) -> Result<Ensured, RunWorktreeError> {
-        Places::of(worktree)?;
-        Err(RunWorktreeError::Unsupported(
-            "work trees of runs cannot be made".to_owned(),
-        ))
+        let base = base.map(id_of).transpose()?;
+        Maker::new(op, &Places::of(worktree)?, at)?.ensure(base)
     }
 
     fn bring(
         &self,
-        _op: &Operation,
+        op: &Operation,
         worktree: &RunWorktree,
-        _from: &Path,
-        _paths: &[RelPath],
+        from: &Path,
+        paths: &[RelPath],
     ) -> Result<Brought, RunWorktreeError> {
-        Places::of(worktree)?;
-        Err(RunWorktreeError::Unsupported(
-            "nothing can be brought into work trees of runs".to_owned(),
-        ))
+        bring::bring(op, &Places::of(worktree)?, from, paths)
     }
 
     fn remove(
         &self,
-        _op: &Operation,
+        op: &Operation,
         worktree: &RunWorktree,
-        _guard: Option<(&mut LockedWorkspace, &SnapshotId)>,
-        _tip: Option<&str>,
+        guard: Option<(&mut LockedWorkspace, &SnapshotId)>,
+        tip: Option<&str>,
     ) -> Result<Removed, RunWorktreeError> {
-        Places::of(worktree)?;
-        Err(RunWorktreeError::Unsupported(
-            "work trees of runs cannot be removed".to_owned(),
-        ))
+        let tip = tip.map(id_of).transpose()?;
+        remove::remove(op, &Places::of(worktree)?, guard, tip)
     }
+}
+
+fn id_of(text: &str) -> Result<ObjectId, RunWorktreeError> {
+    text.parse().map_err(RunWorktreeError::InvalidOptions)
 }
 
 impl From<RepositoryError> for RunWorktreeError {
@@ -110,6 +117,29 @@ impl From<PutError> for RunWorktreeError {
             },
             error => Self::Failed {
                 context: "the repository could not be written".to_owned(),
+                kind: error.kind(),
+                source: Box::new(error),
+            },
+        }
+    }
+}
+
+impl From<StoreError> for RunWorktreeError {
+    fn from(error: StoreError) -> Self {
+        Self::Failed {
+            context: "the work tree of the run could not be read or written".to_owned(),
+            kind: error.kind(),
+            source: Box::new(error),
+        }
+    }
+}
+
+impl From<CommitError> for RunWorktreeError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Unsupported(why) => Self::Unsupported(why),
+            error => Self::Failed {
+                context: "the repository could not be read".to_owned(),
                 kind: error.kind(),
                 source: Box::new(error),
             },

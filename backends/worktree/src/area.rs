@@ -89,8 +89,25 @@ pub fn make_beside(op: &Operation, parent: &Path) -> Result<PathBuf, PathError> 
     Ok(path)
 }
 
+/// The private directory that is for the one at `directory` alone, whoever makes it: beside it, and
+/// of a name that comes from its own.
+pub fn beside(directory: &Path) -> PathBuf {
+    let digits = blake3::hash(directory.as_os_str().as_bytes()).to_hex();
+    directory.with_file_name(format!("{BESIDE_PREFIX}{}", &digits[..32]))
+}
+
 /// Removes a directory that [`make_beside`] made, whatever permission bits what is in it has got.
+/// That there is none is fine.
 pub fn remove_beside(op: &Operation, path: &Path) -> Result<(), PathError> {
+    if fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    open_all(path);
+    remove_area(op, path)
+}
+
+/// Lets the owner into every directory below `path`.
+fn open_all(path: &Path) {
     for entry in walkdir::WalkDir::new(path).follow_links(false) {
         // If its permissions cannot be changed, its removal reports the error.
         if let Ok(entry) = entry
@@ -99,7 +116,6 @@ pub fn remove_beside(op: &Operation, path: &Path) -> Result<(), PathError> {
             let _ = fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o700));
         }
     }
-    remove_area(op, path)
 }
 
 /// Removes what a restore staged without having touched the workspace.
@@ -146,6 +162,45 @@ fn purge_trash(op: &Operation, store: &Path, guard: &SnapshotId) -> Result<(), S
     }
     Remembered::of(store).forget_made(op, guard)?;
     Ok(forget_trash(op, store, guard)?)
+}
+
+/// Moves the whole directory `root` to the trash of `guard`, durably. May be repeated, and then
+/// makes no second trash.
+pub fn displace_directory(
+    op: &Operation,
+    root: &Root,
+    store: &Path,
+    guard: &SnapshotId,
+) -> Result<(), StoreError> {
+    let path = root.disk_path(&RelPath::root());
+    let directory = match Area::place(root, store, OperationId::of(guard))? {
+        Some(directory) => directory,
+        None => return Err(StoreError::Unsupported(Area::no_place(root))),
+    };
+    let trash = directory.join(TRASH);
+    durable::make_private(op, &trash)?;
+    durable::make_private(op, &store.join(TRASH_INDEX))?;
+    let pointer = store.join(TRASH_INDEX).join(guard.as_str());
+    durable::replace(op, &pointer, directory.as_os_str().as_bytes())?;
+    // What an earlier call has moved keeps its place.
+    let free = (0..).map(|number: u32| trash.join(number.to_string()));
+    let mut free = free.filter(|place| fs::symlink_metadata(place).is_err());
+    let place = free.next().expect("there is no end of numbers");
+    op.effect(Effect::Rename {
+        from: &path,
+        to: &place,
+    })
+    .and_then(|()| fs::rename(&path, &place))
+    .map_err(PathError::at("move to the trash", &path))?;
+    for synced in [
+        Some(&*trash),
+        Some(&*directory),
+        directory.parent(),
+        path.parent(),
+    ] {
+        synced.map_or(Ok(()), |synced| durable::sync_directory(op, synced))?;
+    }
+    Ok(())
 }
 
 /// Removes what restores displaced, and what is remembered of them, whose guards are not among
@@ -231,11 +286,16 @@ pub fn bytes_beside(store: &Path) -> Result<u64, StoreError> {
         let Some(directory) = trash_of(store, &guard)? else {
             continue;
         };
-        for entry in list(&directory.join(TRASH))? {
-            match fs::symlink_metadata(entry.path()) {
+        // The directory of a run is there as a whole.
+        let below = walkdir::WalkDir::new(directory.join(TRASH)).min_depth(1);
+        for entry in below {
+            match entry.and_then(|entry| entry.metadata()) {
                 Ok(meta) => bytes += meta.blocks() * 512,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(PathError::at("look at", entry.path())(e).into()),
+                Err(e) if e.io_error().map(io::Error::kind) == Some(io::ErrorKind::NotFound) => {}
+                Err(e) => {
+                    let path = e.path().unwrap_or(&directory).to_owned();
+                    return Err(PathError::at("look at", path)(io::Error::from(e)).into());
+                }
             }
         }
     }
@@ -548,7 +608,14 @@ fn remove_area(op: &Operation, path: &Path) -> Result<(), PathError> {
     if !is_ours {
         return Ok(());
     }
-    remove_tree(op, path)
+    match remove_tree(op, path) {
+        // A run's directory may have some that nothing can be removed from.
+        Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => {
+            open_all(path);
+            remove_tree(op, path)
+        }
+        removed => removed,
+    }
 }
 
 fn remove_tree(op: &Operation, path: &Path) -> Result<(), PathError> {

@@ -59,6 +59,13 @@ impl OperationId {
         Self(*uuid::Uuid::new_v4().as_bytes())
     }
 
+    /// The one of what is done with this guard, for what may be begun twice.
+    pub(crate) fn of(guard: &SnapshotId) -> Self {
+        let digest = blake3::hash(guard.as_str().as_bytes());
+        let (id, _) = digest.as_bytes().split_first_chunk().expect("it is longer");
+        Self(*id)
+    }
+
     /// Whether `text` is an id as it is displayed.
     pub(crate) fn is_one(text: &[u8]) -> bool {
         let is_digit = |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');

@@ -22,6 +22,7 @@ extern crate stillframe_disk;
 pub mod apply;
 pub mod area;
 pub mod attributes;
+pub mod brought;
 pub mod clock;
 pub mod displaced;
 pub mod extent;
@@ -34,6 +35,7 @@ pub mod memory;
 #[cfg(test)]
 #[path = "../../../tests/support/must_run.rs"]
 mod must_run;
+pub mod new_files;
 pub mod read;
 pub mod remembered;
 pub mod root;

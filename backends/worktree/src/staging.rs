@@ -42,6 +42,8 @@ use crate::tree::{EntryKind, Modes, RECORDED_BITS};
 
 use files::{Job, Owner, Stager, Syncing, What};
 
+pub(crate) use holes::Filled;
+
 mod files;
 mod holes;
 

@@ -9,10 +9,38 @@ use super::stream::{
     FLAG_LENGTH,
 };
 use super::{IndexEntry, TRAILER_BYTES};
+use crate::ObjectId;
 
-/// The bytes of an index with these entries, which are in order, and no extension. It is a version
-/// 4 if `version` is, and else the oldest one that can hold them.
-pub fn serialize<P: Borrow<[u8]>>(version: u32, entries: &[IndexEntry<P>]) -> Vec<u8> {
+/// A directory of an index whose tree is known: all below it is as that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexTree {
+    /// One component; empty for the top.
+    pub name: Vec<u8>,
+    /// The tree.
+    pub id: ObjectId,
+    /// How many entries are below it, at any depth.
+    pub entries: u64,
+    /// How many directories it has. They follow it, each with its own behind it.
+    pub directories: u64,
+}
+
+impl IndexTree {
+    fn bytes(&self) -> Vec<u8> {
+        let counts = format!("\0{} {}\n", self.entries, self.directories);
+        [&self.name, counts.as_bytes(), &self.id.0].concat()
+    }
+}
+
+/// The bytes of an index with these entries, which are in order. It is a version 4 if `version` is,
+/// and else the oldest one that can hold them.
+///
+/// `trees` are those of all of its directories, the top first; none: they are not known, and git
+/// makes them when it needs them (git's Documentation/gitformat-index, "Cache tree").
+pub fn serialize<P: Borrow<[u8]>>(
+    version: u32,
+    entries: &[IndexEntry<P>],
+    trees: &[IndexTree],
+) -> Vec<u8> {
     let is_extended = |entry: &IndexEntry<P>| entry.is_intent_to_add || entry.is_skip_worktree;
     let version = match version {
         4 => 4,
@@ -69,6 +97,13 @@ pub fn serialize<P: Borrow<[u8]>>(version: u32, entries: &[IndexEntry<P>]) -> Ve
             let padding = 8 - (bytes.len() - start) % 8;
             bytes.extend(std::iter::repeat_n(0, padding));
         }
+    }
+    if !trees.is_empty() {
+        let extension: Vec<u8> = trees.iter().flat_map(IndexTree::bytes).collect();
+        let length = u32::try_from(extension.len()).expect("shorter than the entries");
+        bytes.extend(b"TREE");
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(extension);
     }
     let checksum = Sha1::digest(&bytes);
     bytes.extend(checksum);

@@ -285,13 +285,7 @@ impl Hand<'_> {
     /// after that.
     fn log(&self, op: &Operation, head_names: HeadNames) {
         let sound = self.sound;
-        let missing = match self.settings.get("core", "logallrefupdates") {
-            Some(value) if value.eq_ignore_ascii_case(b"always") => Missing::Made,
-            _ => match self.settings.is_on("core", "logallrefupdates") {
-                Some(false) => Missing::LeftOut,
-                _ => Missing::Made,
-            },
-        };
+        let missing = Missing::as_configured(&self.settings, false);
         let kind = match sound.parent {
             Some(_) => "commit",
             None => "commit (initial)",
@@ -364,7 +358,7 @@ impl Hand<'_> {
             let Some((version, entries)) = follow.updated(index)? else {
                 return Ok(());
             };
-            let bytes = user_index::serialize(version, &entries);
+            let bytes = user_index::serialize(version, &entries, &[]);
             let judge = |now: Option<&[u8]>| match now == seen.as_deref() {
                 true => Ok(Verdict::Replace),
                 false => Err(PutError::Changed {

@@ -102,7 +102,7 @@ pub(super) struct AttributeFinder<'a> {
 }
 
 /// Answers with the text of the attribute file of a directory; `None` if it has none.
-pub(super) type FileReader<'a> =
+pub(in crate::git) type FileReader<'a> =
     dyn FnMut(&RelPath) -> Result<Option<Vec<u8>>, crate::commit::CommitError> + 'a;
 
 impl<'a> AttributeFinder<'a> {

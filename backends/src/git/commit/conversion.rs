@@ -63,6 +63,11 @@ impl Conversion {
         !self.writes_crlf && !self.is_ident
     }
 
+    /// Whether its filter is that of git-lfs.
+    pub(in crate::git) fn is_large_file_storage(&self) -> bool {
+        self.unsupported.as_deref() == Some("the filter lfs")
+    }
+
     /// What git writes into the work tree for the blob `id`, which has these bytes.
     pub(in crate::git) fn to_worktree(&self, bytes: &[u8], id: ObjectId) -> Vec<u8> {
         let mut converted = match self.is_ident {

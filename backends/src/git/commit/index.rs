@@ -220,7 +220,7 @@ fn kernel_stat(directory: BorrowedFd<'_>, name: &[u8]) -> Option<rustix::fs::Sta
 }
 
 /// As git keeps it: each value cut to 32 bits, but a size that would then be nothing.
-fn index_stat(stat: &rustix::fs::Stat) -> IndexStat {
+pub(in crate::git) fn index_stat(stat: &rustix::fs::Stat) -> IndexStat {
     let cut = |value: i64| value as u32;
     IndexStat {
         ctime: (cut(stat.st_ctime), stat.st_ctime_nsec as u32),

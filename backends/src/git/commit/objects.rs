@@ -17,7 +17,7 @@ const MAX_COMMIT_BYTES: u64 = 64 << 20;
 const MAX_TREE_BYTES: u64 = 256 << 20;
 
 /// The trees of the repository.
-pub(super) struct RepositoryTrees<'a>(pub(super) &'a UserRepository);
+pub(in crate::git) struct RepositoryTrees<'a>(pub(in crate::git) &'a UserRepository);
 
 impl Trees for RepositoryTrees<'_> {
     fn tree(&self, op: &Operation, id: &ObjectId) -> Result<Vec<TreeItem>, StoreError> {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::descriptor;
 use crate::git::ObjectId;
 use crate::git::directory::{Create, give_to, open_below};
-use crate::git::repository::split;
+use crate::git::repository::{Settings, split};
 use crate::operation::Operation;
 
 /// Stands for no commit.
@@ -36,6 +36,22 @@ pub(in crate::git) struct Line<'a> {
 pub(in crate::git) enum Missing {
     Made,
     LeftOut,
+}
+
+impl Missing {
+    /// As `core.logAllRefUpdates` says of branches and of HEAD; where it says nothing, git writes no
+    /// logs of a bare repository.
+    pub(in crate::git) fn as_configured(settings: &Settings, is_bare: bool) -> Self {
+        const KEY: (&str, &str) = ("core", "logallrefupdates");
+        let is_always = |value: &[u8]| value.eq_ignore_ascii_case(b"always");
+        if settings.get(KEY.0, KEY.1).is_some_and(is_always) {
+            return Self::Made;
+        }
+        match settings.is_on(KEY.0, KEY.1).unwrap_or(!is_bare) {
+            true => Self::Made,
+            false => Self::LeftOut,
+        }
+    }
 }
 
 /// Adds `line` to the log of the ref `name`, below the directory that holds the ref. Best effort:

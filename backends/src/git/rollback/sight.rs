@@ -59,7 +59,7 @@ pub(super) fn keep(from: Option<&[u8]>, to: &[u8], files: &BTreeSet<RelPath>) ->
         }
     }
     match is_changed {
-        true => Sight::Index(user_index::serialize(index.version, &index.entries)),
+        true => Sight::Index(user_index::serialize(index.version, &index.entries, &[])),
         false => Sight::AsIs,
     }
 }

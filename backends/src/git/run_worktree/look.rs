@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::entry::{self, Entry};
 use crate::error::{PathError, chain, printable};
 use crate::git::ObjectId;
+use crate::git::put_error::PutError;
 use crate::git::repository::{
     Head, Probe, RepositoryError, UserRepository, is_ref_name, probe, probe_repository,
 };
@@ -138,11 +140,17 @@ impl<'a> Places<'a> {
         })
     }
 
-    /// The run's entry in the repository. Its name comes from the branch's, so that one run has one.
-    pub(super) fn entry(&self) -> PathBuf {
-        let (_, leaf) = crate::git::repository::split(&self.worktree.branch);
-        let entries = self.repository.common_dir().join("worktrees");
-        entries.join(format!("stillframe-{leaf}"))
+    /// The run's entry in the repository.
+    pub(super) fn entry<'p>(&'p self, op: &'p Operation) -> Result<Entry<'p>, PutError> {
+        let RunWorktree {
+            branch, directory, ..
+        } = self.worktree;
+        Entry::of(op, self.repository.common_dir(), branch, directory)
+    }
+
+    /// Whether the repository has no work tree but linked ones.
+    pub(super) fn is_bare(&self) -> bool {
+        self.repository.work_tree() == self.repository.git_dir()
     }
 
     /// See [`RunWorktrees::look`](crate::RunWorktrees::look).
@@ -180,7 +188,11 @@ impl<'a> Places<'a> {
             Err(RepositoryError::Io(error)) => return Err(error.into()),
             Err(error) => return Ok(other(&format!("is not usable: {}", chain(&error)))),
         };
-        if found.identity() != self.repository.identity() || found.git_dir() != self.entry() {
+        let entry = self
+            .repository
+            .common_dir()
+            .join(entry::name_of(&self.worktree.branch));
+        if found.identity() != self.repository.identity() || found.git_dir() != entry {
             return Ok(other("is another work tree"));
         }
         let head = match found.head() {

@@ -1,13 +1,25 @@
 //! Stories of the work trees of runs, with git as the oracle.
 
+mod bringing;
+mod crash;
+mod in_the_way;
+mod letting_go;
+mod making;
+
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
 
 use crate::error::ErrorKind;
 use crate::git::backend::GitBackend;
 use crate::git::test_repository::TestRepository;
 use crate::operation::Operation;
-use crate::run_worktree::{Origin, RunDirectory, RunWorktree, RunWorktreeError, RunWorktrees as _};
+use crate::run_worktree::{
+    Ensured, Origin, RunDirectory, RunWorktree, RunWorktreeError, RunWorktrees as _,
+};
 use crate::workspace::StateDir;
 
 /// A repository with a state directory beside it.
@@ -42,6 +54,98 @@ impl Stage {
     fn directory(&self, worktree: &RunWorktree) -> RunDirectory {
         GitBackend.look(&self.op, worktree).unwrap().directory
     }
+
+    fn try_ensure(
+        &self,
+        worktree: &RunWorktree,
+        base: Option<&str>,
+    ) -> Result<Ensured, RunWorktreeError> {
+        let at = Timestamp::from_second(1_700_000_000).unwrap();
+        GitBackend.ensure(&self.op, worktree, base, at)
+    }
+
+    /// Makes the work tree of a run that is cut from HEAD.
+    fn ensure(&self, id: &str) -> RunWorktree {
+        let worktree = self.run(id);
+        let base = self.git.git(&["rev-parse", "HEAD"]);
+        self.try_ensure(&worktree, Some(&base)).unwrap();
+        worktree
+    }
+
+    fn git_in(&self, worktree: &RunWorktree, args: &[&str]) -> String {
+        self.git.git_in(&worktree.directory, args)
+    }
+
+    /// That git finds nothing wrong with it, and nothing changed in it.
+    fn is_sound(&self, worktree: &RunWorktree) {
+        let state = GitBackend.look(&self.op, worktree).unwrap();
+        assert!(state.is_ready(), "{state:?}");
+        assert_eq!(
+            self.git_in(worktree, &["status", "--porcelain", "--ignored"]),
+            ""
+        );
+        let listed = self.git.git(&["worktree", "list", "--porcelain"]);
+        let head = self.git_in(worktree, &["rev-parse", "HEAD"]);
+        let directory = worktree.directory.display();
+        let expected = format!(
+            "worktree {directory}\nHEAD {head}\nbranch {}",
+            worktree.branch
+        );
+        let mut entries = listed.split("\n\n").map(str::trim_end);
+        assert!(entries.any(|entry| entry == expected), "{listed}");
+        assert_eq!(
+            self.git
+                .git(&["worktree", "prune", "--dry-run", "--verbose"]),
+            ""
+        );
+        let checked = self
+            .git
+            .run(&self.git.path, &["fsck", "--strict", "--no-dangling"]);
+        assert!(checked.status.success(), "{checked:?}");
+        assert_eq!(String::from_utf8_lossy(&checked.stdout), "");
+        let above = worktree.directory.parent().unwrap();
+        let left = names(above)
+            .into_iter()
+            .filter(|name| name.starts_with(b"."));
+        assert_eq!(left.count(), 0, "nothing of the making is left");
+    }
+}
+
+fn names(directory: &Path) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap();
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = entries.map(|e| name(e).as_bytes().to_vec()).collect();
+    names.sort();
+    names
+}
+
+/// Everything in a work tree but `.git`, as lines with mode, path and content.
+fn view(directory: &Path) -> String {
+    let mut lines = String::new();
+    let walk = walkdir::WalkDir::new(directory).sort_by_file_name();
+    for entry in walk.into_iter().filter_entry(|e| e.file_name() != ".git") {
+        let entry = entry.unwrap();
+        let path = entry.path().strip_prefix(directory).unwrap();
+        let meta = entry.metadata().unwrap();
+        let content = match meta.file_type() {
+            kind if kind.is_symlink() => {
+                let target = fs::read_link(entry.path()).unwrap();
+                target.as_os_str().as_bytes().to_vec()
+            }
+            kind if kind.is_file() => fs::read(entry.path()).unwrap(),
+            _ => Vec::new(),
+        };
+        let mode = match path.as_os_str().is_empty() {
+            true => 0,
+            false => meta.permissions().mode(),
+        };
+        lines.push_str(&format!(
+            "{mode:o} {:?} {:?}\n",
+            path,
+            content.escape_ascii().to_string()
+        ));
+    }
+    lines
 }
 
 #[test]

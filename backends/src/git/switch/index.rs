@@ -84,7 +84,7 @@ impl Entries {
         }));
         // All but what comes is in order.
         entries.sort_by(|a, b| (a.path, a.stage).cmp(&(b.path, b.stage)));
-        Some(user_index::serialize(self.staged.version(), &entries))
+        Some(user_index::serialize(self.staged.version(), &entries, &[]))
     }
 
     /// Whether the index has something else at a path.

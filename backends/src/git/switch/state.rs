@@ -7,14 +7,15 @@ use super::index::Entries;
 use crate::borrow_mode::BorrowMode;
 use crate::branches::{BranchError, SwitchRequest};
 use crate::commit::CommitError;
-use crate::git::commit::{self, Environment, Smudging};
+use crate::git::commit::{self, Environment, MAX_ATTRIBUTES_BYTES, Smudging};
 use crate::git::either::{Either, EitherTrees};
 use crate::git::index::within;
 use crate::git::nodes::tree_of;
 use crate::git::pack::PackWriter;
 use crate::git::repository::{Head, UserRepository};
 use crate::git::store::{Parts, Store};
-use crate::git::tree_object::{self, ItemKind};
+use crate::git::tree_lookup::TreeLookup;
+use crate::git::tree_object::{self, ItemKind, TreeItem};
 use crate::git::{ObjectId, ObjectKind};
 use crate::operation::Operation;
 use crate::parallel;
@@ -170,9 +171,10 @@ impl Target<'_> {
         let (mut smudged, mut unconverted) = (BTreeMap::new(), Vec::new());
         let conversions = match self.tree.filter(|_| !files.is_empty()) {
             Some(tree) => {
-                let paths: Vec<&RelPath> = files.iter().map(|(path, _)| *path).collect();
-                Smudging::new(self.op, self.repository, &trees, tree, self.env)?
-                    .conversions(&paths)?
+                let tree = TreeLookup::new(&trees, tree);
+                let mut read = |directory: &RelPath| self.attribute_file(&tree, directory);
+                let paths = files.iter().map(|(path, _)| *path);
+                Smudging::new(self.repository, self.env)?.conversions(paths, &mut read)?
             }
             None => Vec::new(),
         };
@@ -233,6 +235,26 @@ impl Target<'_> {
             }
         });
         Ok((changed.collect(), unconverted))
+    }
+
+    /// The text of the attribute file that the tree has in a directory.
+    fn attribute_file(
+        &self,
+        tree: &TreeLookup<'_>,
+        directory: &RelPath,
+    ) -> Result<Option<Vec<u8>>, CommitError> {
+        let found = tree.at(self.op, &directory.join(b".gitattributes"))?;
+        let Some(TreeItem {
+            kind: ItemKind::Entry(EntryKind::File | EntryKind::Executable),
+            id,
+            ..
+        }) = found
+        else {
+            return Ok(None);
+        };
+        let (store, repository) = (self.store, self.repository);
+        let object = Either { store, repository }.object(self.op, id, MAX_ATTRIBUTES_BYTES)?;
+        Ok(object.map(|(_, bytes)| bytes))
     }
 
     fn record(

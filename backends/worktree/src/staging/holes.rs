@@ -18,7 +18,7 @@ const MIN_HOLE: u64 = 64 << 10;
 /// A file that is written until the operation is cancelled or the quota is reached.
 ///
 /// Snapshots do not record holes, so holes are made wherever the content has long runs of zeros.
-pub(super) struct Filled {
+pub(crate) struct Filled {
     op: Operation,
     file: File,
     /// How long the content is by now.
@@ -32,7 +32,7 @@ pub(super) struct Filled {
 
 impl Filled {
     /// Fills `file`, which is empty.
-    pub(super) fn new(op: &Operation, file: File) -> Self {
+    pub(crate) fn new(op: &Operation, file: File) -> Self {
         Self {
             file,
             length: 0,
@@ -44,7 +44,7 @@ impl Filled {
     }
 
     /// It has all that it is to have.
-    pub(super) fn done(mut self) -> io::Result<File> {
+    pub(crate) fn done(mut self) -> io::Result<File> {
         match self.is_hole() {
             true => self.file.set_len(self.length)?,
             false => self.write_zeros()?,
