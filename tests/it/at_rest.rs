@@ -133,7 +133,7 @@ fn a_bit_that_flips_in_any_kind_of_file_is_found_or_changes_nothing_that_is_told
             true => paths.first(),
             false => paths.last(),
         };
-        for path in end {
+        if let Some(path) = end {
             let bytes = fs::read(path).unwrap();
             let places = [0, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1];
             for at in places.into_iter().collect::<BTreeSet<_>>() {
