@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
+use crate::branch_merge::{BranchMerge, BranchMove, Checkout, Merged};
 use crate::checkpoint::{CheckpointError, Reaches};
 use crate::commit::{CommitError, Signature};
 use crate::error::ErrorKind;
@@ -86,6 +87,39 @@ pub trait Branches: Send + Sync {
         captured: &SnapshotId,
         request: &SwitchRequest,
     ) -> Result<Switch, BranchError>;
+
+    /// Merges two commits of the user's repository as git merges them, without a checkout
+    /// (docs/merging.md says where the answer is another). No ref moves.
+    ///
+    /// No driver, hook or filter runs, and nothing is signed.
+    fn merge(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        request: &BranchMerge,
+    ) -> Result<Merged, BranchError>;
+
+    /// The work trees of the repository in which a branch is in use, the main one first. What is in
+    /// the middle of a rebase or a bisection counts, as for `git branch -D`.
+    fn checkouts(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        branch: &str,
+    ) -> Result<Vec<Checkout>, BranchError>;
+
+    /// Moves a branch by compare-and-swap, with a line in its reflog. May be repeated, also after a
+    /// crash: a branch that is there stays. Answers with the work trees in which it came into use
+    /// meanwhile, where git shows what came as taken back.
+    ///
+    /// [`BranchError::InTheWay`]: it is in use, and nothing was moved. [`BranchError::Moved`]: it is
+    /// neither where it was expected nor where it is to be.
+    fn move_branch(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        request: &BranchMove,
+    ) -> Result<Vec<Checkout>, BranchError>;
 }
 
 /// What a commit says of a trailer.
@@ -196,6 +230,16 @@ pub enum BranchError {
     /// Something that would be lost, or an operation of git's, is in the way.
     #[error("{0}; nothing was moved")]
     InTheWay(String),
+    /// The branch is not where it was expected.
+    #[error("{branch} is {found} and not {expected}; nothing was moved")]
+    Moved {
+        /// Its full name.
+        branch: String,
+        /// Where it was expected.
+        expected: String,
+        /// Where it is.
+        found: String,
+    },
     /// What the branch has is not all in the store or in the repository.
     #[error(
         "{object}, which {commit} has, is neither in the store nor in the repository; nothing was moved"
@@ -227,6 +271,7 @@ impl BranchError {
             Self::NotFound(_) => ErrorKind::NotFound,
             Self::Unsupported(_) => ErrorKind::Unsupported,
             Self::InTheWay(_) => ErrorKind::Conflict,
+            Self::Moved { .. } => ErrorKind::HeadMoved,
             Self::Incomplete { .. } => ErrorKind::Corrupt,
             Self::Failed { kind, .. } => *kind,
         }

@@ -59,6 +59,7 @@ extern crate stillframe_disk;
 
 mod backend;
 mod borrow_mode;
+mod branch_merge;
 mod branches;
 mod caches;
 #[cfg(test)]
@@ -214,6 +215,7 @@ pub use purge::{
     FoundContent, FoundContents, KeptContent, Proof, PurgeError, PurgeTarget, Purging,
 };
 
+pub use branch_merge::{BranchMerge, BranchMove, Checkout, CheckoutUsage, Merged};
 pub use branches::{BranchError, Branches, Switch, SwitchRequest, Trailer};
 pub use checkpoint::{
     AllowedSecret, CheckpointError, CheckpointKind, CheckpointMessage, CheckpointOutcome,

@@ -10,7 +10,8 @@ use super::commit;
 use super::either::Either;
 use super::repository::UserRepository;
 use super::store::Store;
-use super::{ObjectId, switch};
+use super::{ObjectId, branch_merge, switch, worktrees};
+use crate::branch_merge::{BranchMerge, BranchMove, Checkout, Merged};
 use crate::branches::{BranchError, Branches, Switch, SwitchRequest, Trailer};
 use crate::checkpoint::Reaches;
 use crate::commit::{CommitError, Signature};
@@ -114,6 +115,37 @@ impl Branches for GitBackend {
         store.refresh()?;
         let record = store.record(op, captured)?;
         switch::prepare(op, workspace, &store, &record, request, &environment)
+    }
+
+    fn merge(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        request: &BranchMerge,
+    ) -> Result<Merged, BranchError> {
+        let (store, repository) = both(workspace)?;
+        branch_merge::merge(op, &store, &repository, request)
+    }
+
+    fn checkouts(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        branch: &str,
+    ) -> Result<Vec<Checkout>, BranchError> {
+        let repository = commit::repository_of(workspace)?;
+        let checkouts = worktrees::checkouts_of(op, repository.common_dir(), branch);
+        Ok(checkouts.map_err(CommitError::from)?)
+    }
+
+    fn move_branch(
+        &self,
+        op: &Operation,
+        workspace: &Workspace,
+        request: &BranchMove,
+    ) -> Result<Vec<Checkout>, BranchError> {
+        let repository = commit::repository_of(workspace)?;
+        branch_merge::move_branch(op, workspace.state(), &repository, request)
     }
 }
 

@@ -45,7 +45,9 @@ pub(super) use self::info::info;
 pub(super) use self::local::LocalEdits;
 pub(super) use self::message::{check_signature, signature_of_user, trailers};
 pub(super) use self::new_tree::tree_with;
-pub(super) use self::objects::{RepositoryTrees, as_store_error, committer_in, made_by};
+pub(super) use self::objects::{
+    RepositoryTrees, as_store_error, committer_in, made_by, refuse_unless_commit,
+};
 pub(super) use self::prepare::prepare;
 pub(super) use self::saving::Saving;
 pub(super) use self::smudge::{MAX_ATTRIBUTES_BYTES, Smudging};

@@ -46,10 +46,7 @@ pub(in crate::git) enum Outcome {
     Merged(MergedTree),
     /// They cannot be merged: the paths at which a person has to decide, from the top of the work
     /// tree.
-    Conflict(
-        #[cfg_attr(not(test), expect(dead_code, reason = "a checkpoint names none"))]
-        BTreeSet<RelPath>,
-    ),
+    Conflict(BTreeSet<RelPath>),
     /// They come from no common commit.
     Unrelated,
 }

@@ -2,6 +2,7 @@
 //! objects that the user's repository already has.
 
 mod backend;
+mod branch_merge;
 mod branches;
 pub(crate) mod capture;
 mod checkpoint;

@@ -11,6 +11,7 @@ use rustix::fs::Dir;
 use super::directory::{Create, open_below, open_directory, read_file};
 use super::put_error::PutError;
 use super::repository::Settings;
+use crate::branch_merge::{Checkout, CheckoutUsage};
 use crate::git::repository::split;
 use crate::operation::Operation;
 
@@ -29,19 +30,76 @@ pub(super) fn taken_elsewhere(
     common_dir: &Path,
     git_dir: &Path,
 ) -> BTreeMap<String, PathBuf> {
-    let linked = linked(op, common_dir).unwrap_or_default();
+    let all = git_dirs(op, common_dir).unwrap_or_default().into_iter();
+    let others = all.filter(|other| other != git_dir);
+    let branches = |other: PathBuf| {
+        let tree = work_tree_of(op, &other, common_dir);
+        let used = branches_of(op, &other);
+        let branches = used.head.into_iter().chain(used.of_operations);
+        branches.map(move |branch| (branch, tree.clone()))
+    };
+    others.flat_map(branches).collect()
+}
+
+/// The git directories of all work trees of a repository, that of the main one first.
+fn git_dirs(op: &Operation, common_dir: &Path) -> Result<Vec<PathBuf>, PutError> {
+    let mut linked = linked(op, common_dir)?;
+    linked.sort();
     let linked = linked
         .into_iter()
         .map(|name| common_dir.join(LINKED).join(name));
     let main = (!is_bare(op, common_dir)).then(|| common_dir.to_owned());
-    let others = main.into_iter().chain(linked);
-    let others = others.filter(|other| other != git_dir);
-    let branches = |other: PathBuf| {
-        let tree = work_tree_of(op, &other, common_dir);
-        let branches = branches_of(op, &other).into_iter();
-        branches.map(move |branch| (branch, tree.clone()))
-    };
-    others.flat_map(branches).collect()
+    Ok(main.into_iter().chain(linked).collect())
+}
+
+/// See [`Branches::checkouts`](crate::Branches::checkouts).
+pub(super) fn checkouts_of(
+    op: &Operation,
+    common_dir: &Path,
+    branch: &str,
+) -> Result<Vec<Checkout>, PutError> {
+    let mut checkouts = Vec::new();
+    for git_dir in git_dirs(op, common_dir)? {
+        let used = branches_of(op, &git_dir);
+        let is_head = used.head.as_deref() == Some(branch);
+        let is_in_operation = used.of_operations.iter().any(|other| other == branch);
+        if !is_head && !is_in_operation {
+            continue;
+        }
+        let directory = work_tree_of(op, &git_dir, common_dir);
+        let usage = match why_away(op, &git_dir, common_dir, &directory) {
+            Some(why) => CheckoutUsage::Away(why),
+            None if is_in_operation => CheckoutUsage::InOperation,
+            None => CheckoutUsage::CheckedOut,
+        };
+        checkouts.push(Checkout::new(directory, usage));
+    }
+    Ok(checkouts)
+}
+
+/// Why a work tree cannot be looked at; `None`: it is there.
+fn why_away(op: &Operation, git_dir: &Path, common_dir: &Path, directory: &Path) -> Option<String> {
+    let is_main = git_dir == common_dir;
+    let own = read(op, common_dir, "config").unwrap_or_default();
+    let of_tree = read(op, git_dir, "config.worktree").unwrap_or_default();
+    let names_another = |text: &[u8]| Settings::of_text(text).get("core", "worktree").is_some();
+    if is_main && names_another(&own) || names_another(&of_tree) {
+        return Some("core.worktree says that it is elsewhere".to_owned());
+    }
+    if is_main {
+        return match git_dir.file_name().is_some_and(|name| name == ".git") {
+            true => None,
+            false => Some("the repository does not say where it is".to_owned()),
+        };
+    }
+    let link = std::fs::read(directory.join(".git")).unwrap_or_default();
+    let named = link.strip_prefix(b"gitdir: ").map(<[u8]>::trim_ascii_end);
+    let named = named.map(|path| directory.join(OsString::from_vec(path.to_vec())));
+    let is_it = |named: PathBuf| named.canonicalize().ok() == git_dir.canonicalize().ok();
+    match named.is_some_and(is_it) {
+        true => None,
+        false => Some("its directory is not there".to_owned()),
+    }
 }
 
 /// Whether the repository has no work tree but linked ones: what its HEAD names is checked out
@@ -62,8 +120,15 @@ fn linked(op: &Operation, common_dir: &Path) -> Result<Vec<OsString>, PutError> 
     Ok(names.filter(|name| name != "." && name != "..").collect())
 }
 
-/// The branches that a work tree has checked out, or goes back to when it has rebased or bisected.
-fn branches_of(op: &Operation, git_dir: &Path) -> Vec<String> {
+/// The branches that a work tree uses.
+struct Branches {
+    /// What HEAD names.
+    head: Option<String>,
+    /// What it goes back to when it has rebased or bisected, and what a rebase takes along.
+    of_operations: Vec<String>,
+}
+
+fn branches_of(op: &Operation, git_dir: &Path) -> Branches {
     let text = |name: &str| String::from_utf8(read(op, git_dir, name)?).ok();
     let head = text("HEAD");
     let head = head.as_deref().and_then(|head| head.strip_prefix("ref:"));
@@ -78,9 +143,14 @@ fn branches_of(op: &Operation, git_dir: &Path) -> Vec<String> {
     let along = text("rebase-merge/update-refs").unwrap_or_default();
     let along = along.lines().step_by(3).map(str::to_owned);
     let others = rebased.into_iter().chain([bisected]).flatten().chain(along);
-    let all = head.map(str::to_owned).into_iter().chain(others);
-    let all = all.map(|name| name.trim().to_owned());
-    all.filter(|name| name.starts_with("refs/heads/")).collect()
+    let branch = |name: String| {
+        let name = name.trim();
+        name.starts_with("refs/heads/").then(|| name.to_owned())
+    };
+    Branches {
+        head: head.map(str::to_owned).and_then(branch),
+        of_operations: others.filter_map(branch).collect(),
+    }
 }
 
 fn work_tree_of(op: &Operation, git_dir: &Path, common_dir: &Path) -> PathBuf {

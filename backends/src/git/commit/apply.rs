@@ -1,7 +1,6 @@
 //! Carrying out an intent: the commit, then the ref, then the index.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
 use std::time::Duration;
 
 use super::index::Follow;
@@ -14,11 +13,10 @@ use super::tree_changes::{self, TreeChange, side_of};
 use crate::commit::{CommitError, CommitIntent, CommitOutcome};
 use crate::deadline::Deadline;
 use crate::error::printable;
-use crate::git::directory::{Create, open_below, open_directory};
+use crate::git::directory::open_directory;
 use crate::git::loose_writer::LooseWriter;
 use crate::git::put_error::PutError;
 use crate::git::repository::Head;
-use crate::git::repository::split;
 use crate::git::repository::{RepositoryError, Settings, UserRepository};
 use crate::git::rollback::lock::{Locks, New, Place, Verdict};
 use crate::git::rollback::reflog::{self, Line, Missing};
@@ -398,20 +396,8 @@ impl Hand<'_> {
             locks.release_what_a_crash_left(op, &self.in_git_dir(name));
         }
         let reference = &self.sound.intent.reference;
-        if reference == "HEAD" {
-            return;
-        }
-        let (above, name) = split(reference);
-        let path: &Path = &self.refs.path.join(above);
-        if let Ok(Some(directory)) = open_below(op, self.refs.common.as_fd(), above, Create::No) {
-            locks.release_what_a_crash_left(
-                op,
-                &Place {
-                    directory: directory.as_fd(),
-                    path,
-                    name,
-                },
-            );
+        if reference != "HEAD" {
+            self.refs.release_what_a_crash_left(op, &locks, reference);
         }
     }
 }

@@ -126,6 +126,18 @@ pub(in crate::git) fn made_by(
     Ok((commit.author, at))
 }
 
+/// Refuses an id of which the user's repository has no commit.
+pub(in crate::git) fn refuse_unless_commit(
+    op: &Operation,
+    repository: &UserRepository,
+    id: ObjectId,
+) -> Result<(), CommitError> {
+    match CommitObject::read(op, repository, id)? {
+        Some(_) => Ok(()),
+        None => Err(CommitError::NotFound(id.to_string())),
+    }
+}
+
 /// Who made a commit of these bytes; `None`: they are none.
 pub(in crate::git) fn committer_in(bytes: &[u8]) -> Option<Signature> {
     let header = String::from_utf8_lossy(bytes);

@@ -79,6 +79,27 @@ impl Refs {
         )
     }
 
+    /// Removes what a crash has left of a lock of ours for a ref.
+    pub(in crate::git) fn release_what_a_crash_left(
+        &self,
+        op: &Operation,
+        locks: &Locks<'_>,
+        name: &str,
+    ) {
+        let (above, leaf) = split(name);
+        let opened = open_below(op, self.common.as_fd(), above, Create::No);
+        // A ref or a link in place of the directory is told by what looks for the ref.
+        let Ok(Some(directory)) = opened else {
+            return;
+        };
+        let place = Place {
+            directory: directory.as_fd(),
+            path: &self.path.join(above),
+            name: leaf,
+        };
+        locks.release_what_a_crash_left(op, &place);
+    }
+
     /// Moves a ref from one commit to another, by compare-and-swap.
     pub(in crate::git) fn move_to(
         &self,

@@ -20,9 +20,8 @@ use crate::faults::Effect;
 use crate::git::ObjectId;
 use crate::git::backend::environment;
 use crate::git::commit::{Smudging, signature_of_user};
-use crate::git::directory::{Create, open_below};
 use crate::git::rollback::LOCK_TIMEOUT;
-use crate::git::rollback::lock::{Locks, Place};
+use crate::git::rollback::lock::Locks;
 use crate::git::rollback::reflog::{self, Line, Missing};
 use crate::git::rollback::refs::Refs;
 use crate::git::user_index::{self, IndexEntry};
@@ -321,7 +320,7 @@ impl Places<'_> {
         refs: &Refs,
     ) -> Result<Seen, RunWorktreeError> {
         let (branch, common_dir) = (&*self.worktree.branch, self.repository.common_dir());
-        release_what_a_crash_left(op, refs, branch);
+        refs.release_what_a_crash_left(op, &locks(&operation_of(branch)), branch);
         let taken = worktrees::taken_elsewhere(op, common_dir, entry.path());
         let tip = self.repository.tip(branch)?;
         let in_the_way = match tip {
@@ -350,22 +349,6 @@ pub(super) fn locks(operation: &str) -> Locks<'_> {
         is_recovery: false,
         lock_timeout: LOCK_TIMEOUT,
     }
-}
-
-fn release_what_a_crash_left(op: &Operation, refs: &Refs, branch: &str) {
-    let (above, leaf) = repository::split(branch);
-    let opened = open_below(op, refs.common.as_fd(), above, Create::No);
-    // A ref or a link in place of the directory is told by what looks for the branch.
-    let Ok(Some(directory)) = opened else {
-        return;
-    };
-    let place = Place {
-        directory: directory.as_fd(),
-        path: &refs.path.join(above),
-        name: leaf,
-    };
-    let operation = operation_of(branch);
-    locks(&operation).release_what_a_crash_left(op, &place);
 }
 
 fn bytes_of(path: &Path) -> &[u8] {
