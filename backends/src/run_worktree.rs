@@ -10,10 +10,7 @@ use crate::git::refs::component;
 use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::snapshot::SnapshotId;
-use crate::workspace::{LockedWorkspace, StateDir};
-
-/// In the state directory: where work trees of runs are.
-pub(crate) const WORKTREES: &str = "worktrees";
+use crate::workspace::{LockedWorkspace, StateDir, WORKTREES};
 
 /// What a backend does for the work trees of runs. The git backend implements it.
 ///

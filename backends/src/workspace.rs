@@ -24,7 +24,6 @@ use crate::lock::LockFile;
 use crate::lock_error::LockError;
 use crate::operation::Operation;
 use crate::removal::Remover;
-use crate::run_worktree::WORKTREES;
 use crate::snapshot::SnapshotId;
 use crate::store_error::StoreError;
 
@@ -32,6 +31,9 @@ use crate::durable::{make_private, make_private_durably};
 use crate::worktree::area;
 use crate::worktree::memory::Memory;
 use crate::worktree::root::Root;
+
+/// In the state directory: where work trees of runs are.
+pub(crate) const WORKTREES: &str = "worktrees";
 
 /// In a store: what belongs to work trees of runs that keep their snapshots in it.
 const RUNS: &str = "runs";

@@ -9,6 +9,7 @@ mod directories;
 mod entries;
 mod held;
 mod renames;
+mod stages;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use self::contents::Contents;
-use self::entries::Level;
 use self::held::Held;
+use self::stages::Level;
 use crate::checkpoint::CheckpointError;
 use crate::git::commit::{self, Edits, item_of};
 use crate::git::either::EitherTrees;

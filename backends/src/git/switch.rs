@@ -96,25 +96,11 @@ pub(super) fn prepare(
     let entries = Entries {
         staged: Staged::of_snapshot(op, &repository, store, state)?,
     };
-    let is_index_written = !changes.is_empty() && request.branch.is_some();
-    if let Some(form) = entries.staged.unwritable_form.filter(|_| is_index_written) {
-        return Err(BranchError::Unsupported(format!(
-            "the index of {} is {form}, which is not written",
-            crate::error::printable(repository.work_tree())
-        )));
+    if !changes.is_empty() && request.branch.is_some() {
+        refuse_unwritable(&repository, &entries.staged)?;
     }
-    let local = || {
-        let index = &entries.staged;
-        LocalEdits::of(
-            op,
-            workspace,
-            &repository,
-            store,
-            (record, state),
-            index,
-            env,
-        )
-    };
+    let (seen, staged) = ((record, state), &entries.staged);
+    let local = || LocalEdits::of(op, workspace, &repository, store, seen, staged, env);
     if let Some(why) = &request.refuse_changes {
         refuse_changes(&local()?, why)?;
     }
@@ -164,6 +150,16 @@ pub(super) fn prepare(
         kept,
         submodules,
         unconverted: made.unconverted,
+    })
+}
+
+/// Refuses an index in a form that is not written.
+fn refuse_unwritable(repository: &UserRepository, staged: &Staged) -> Result<(), BranchError> {
+    staged.unwritable_form.map_or(Ok(()), |form| {
+        Err(BranchError::Unsupported(format!(
+            "the index of {} is {form}, which is not written",
+            crate::error::printable(repository.work_tree())
+        )))
     })
 }
 

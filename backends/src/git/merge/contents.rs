@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use super::entries::{Level, Stages};
 use super::held::Held;
+use super::stages::{BASE, Level, Stages};
 use crate::diff::fingerprint::{Fingerprint, WHOLE, can_be_similar};
 use crate::git::commit::{Side, is_file};
 use crate::git::tree_lookup::TreeLookup;
@@ -15,8 +15,6 @@ use crate::operation::Operation;
 use crate::path::RelPath;
 use crate::restore::{MAX_MERGED_FILE_BYTES, TextMerge, merge_texts};
 use crate::store_error::StoreError;
-
-const BASE: usize = 0;
 
 /// What three versions of a file come to.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::entries::{Entry, mask};
+use super::stages::{Entry, mask};
 use crate::path::RelPath;
 
 /// How much it matters where a directory went.

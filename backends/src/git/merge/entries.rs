@@ -7,17 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use super::contents::Contents;
 use super::directories::{self, Order, is_below_any};
 use super::renames::{self, Added, Deleted, Wanted};
+use super::stages::{BASE, Entry, Level, OURS, Same, Stages, THEIRS, mask};
 use crate::git::ObjectId;
 use crate::git::commit::{Side, TreeChange, is_file};
 use crate::path::RelPath;
 use crate::store_error::StoreError;
-
-const BASE: usize = 0;
-const OURS: usize = 1;
-const THEIRS: usize = 2;
-
-/// What base, ours and theirs have.
-pub(super) type Stages = [Option<Side>; 3];
 
 /// What each path comes to; `None`: it is not there. A path that nobody changed is not in it.
 #[derive(Debug, Default)]
@@ -25,61 +19,6 @@ pub(super) struct Merged {
     pub(super) paths: BTreeMap<RelPath, Option<Side>>,
     /// Where that is not settled.
     pub(super) conflicts: BTreeSet<RelPath>,
-}
-
-/// Of which merge it is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Level<'a> {
-    /// 0: what was asked for. Otherwise what comes of it is a base of the level above, and has
-    /// something at every path, whether that is settled or not.
-    pub(super) depth: u16,
-    /// What conflicts call the two sides.
-    pub(super) names: [&'a str; 2],
-}
-
-/// A path that at least one side has changed.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) stages: Stages,
-    /// Where each of the three has the file.
-    from: [RelPath; 3],
-    /// Which of the three have a directory there, as bits.
-    directories: u8,
-    /// The sides that had the same before renames were followed.
-    same: Same,
-    /// A rename makes it a conflict whatever its content.
-    is_conflict: bool,
-    /// What was there is elsewhere.
-    is_moved: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Same {
-    None,
-    /// Ours and base.
-    Ours,
-    /// Theirs and base.
-    Theirs,
-    /// Both sides, which the base has not.
-    Sides,
-}
-
-impl Same {
-    fn of(stages: &Stages) -> Self {
-        let is_same = |a: usize, b: usize| stages[a].is_some() && stages[a] == stages[b];
-        match () {
-            () if is_same(BASE, OURS) => Self::Ours,
-            () if is_same(BASE, THEIRS) => Self::Theirs,
-            () if is_same(OURS, THEIRS) => Self::Sides,
-            () => Self::None,
-        }
-    }
-}
-
-/// Which of the three have something, as bits.
-pub(super) fn mask(stages: &Stages) -> u8 {
-    let bit = |at: usize| u8::from(stages[at].is_some()) << at;
-    bit(BASE) | bit(OURS) | bit(THEIRS)
 }
 
 /// Merges two trees, from what each has changed.
