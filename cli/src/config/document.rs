@@ -150,6 +150,8 @@ impl Task {
             if !what.is_empty() {
                 return Err((*at, what.to_owned()));
             }
+            let any = WorkBranchOptions::of("1").remote(value.clone());
+            any.branch_name().map_err(|e| (*at, e.to_string()))?;
         }
         if let Some(Given { value, at }) = &self.namespace {
             let any = WorkBranchOptions::of("1").namespace(value.clone());

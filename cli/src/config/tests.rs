@@ -183,6 +183,8 @@ fn what_is_wrong_is_named_with_its_line_and_key() {
         ("[task]\nremotes = \"x\"\n", ["line 2", "remotes"]),
         ("[task]\nremote = \"../x\"\n", ["line 2", "remote"]),
         ("[task]\nremote = \"\"\n", ["line 2", "remote"]),
+        ("[task]\nremote = \"ext::sh -c x\"\n", ["line 2", "ext"]),
+        ("[task]\nremote = \"ftp://a/b\"\n", ["line 2", "ftp"]),
         ("[task]\nnamespace = \"x\"\n", ["line 2", "namespace"]),
         ("[task]\ntoken_env = \"A=B\"\n", ["line 2", "A=B"]),
         ("[task]\ntoken_command = \"\"\n", ["line 2", "command"]),
