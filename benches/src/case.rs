@@ -17,6 +17,10 @@ pub const DIFF_TREE: &str = "git diff-tree -p";
 pub const READ_TREE: &str = "git read-tree --reset -u";
 /// A branch that goes forward, with index and files.
 pub const FAST_FORWARD: &str = "git merge --ff-only";
+/// A linked work tree with a branch of its own.
+pub const WORKTREE_ADD: &str = "git worktree add";
+/// Where the index has seen each file.
+pub const STATUS_AGAIN: &str = "git status once more";
 /// A capture of ours, and a push of the commit that the checkpoint made.
 pub const CAPTURE_AND_PUSH: &str = "our capture and git push";
 /// Reading all content, as many threads as cores, and not hashing it.
@@ -57,3 +61,7 @@ pub const CHECKPOINT: &str = "checkpoint of 170 changed files";
 /// A task's branch that is 170 files ahead comes to the work tree, whose repository has its
 /// objects.
 pub const RESUME: &str = "resume of 170 files by fast-forward";
+/// A branch and a linked work tree for a run.
+pub const WORKTREE: &str = "a work tree for a run";
+/// What git says of that when it is asked first.
+pub const FIRST_STATUS: &str = "first git status in a run's work tree";

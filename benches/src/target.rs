@@ -58,6 +58,8 @@ pub const TARGETS: &[Target] = &[
     target(HASH_UNCHANGED, RESTIC, 1.0 / 30.0, M),
     target(CHECKPOINT, CAPTURE_AND_PUSH, 1.5, M),
     target(RESUME, FAST_FORWARD, 1.0, M),
+    target(WORKTREE, WORKTREE_ADD, 0.7, M),
+    target(FIRST_STATUS, STATUS_AGAIN, 1.1, M),
 ];
 
 /// How much longer than at 100,000 files the case [`AFTER_WATCHED`] may take at 500,000.

@@ -9,6 +9,7 @@ mod contents;
 mod conversion;
 mod decision;
 mod edits;
+mod encoding;
 mod index;
 mod info;
 mod local;

@@ -74,6 +74,11 @@ impl Contents<'_> {
             has_crlf = self.is_text_with_crlf(index_id)?;
             Ok::<_, CommitError>(has_crlf)
         })?;
+        let Some(converted) = converted else {
+            return Ok(Converted::TakesAProgram(
+                "an encoding that the file does not have".to_owned(),
+            ));
+        };
         if converted.as_ref() == &bytes[..] {
             return Ok(Converted::Blob(raw, BlobSource::raw(raw)));
         }
@@ -136,6 +141,7 @@ impl Contents<'_> {
         };
         let bytes = self.bytes(&source.raw)?;
         let converted = conversion.to_git(&bytes, || Ok::<_, CommitError>(false))?;
+        let converted = converted.expect("it was converted when it was decided");
         Ok(Some(converted.into_owned()))
     }
 

@@ -1,9 +1,11 @@
-//! How git converts a file's bytes before it stores them, where no program is needed: line ends and
-//! `$Id$`. The rules are those of gitattributes(5), "text" and "ident", and of `core.autocrlf`.
+//! How git converts a file's bytes before it stores them, where no program is needed: line ends,
+//! `$Id$`, and encodings that take no table. The rules are those of gitattributes(5), "text",
+//! "ident" and "working-tree-encoding", and of `core.autocrlf`.
 
 use std::borrow::Cow;
 
 use super::attribute_values::AttributeValues;
+use super::encoding::Encoding;
 use crate::git::ObjectId;
 use crate::git::attribute_line::Value;
 use crate::git::repository::Settings;
@@ -16,6 +18,8 @@ pub(in crate::git) struct Conversion {
     writes_crlf: bool,
     /// `$Id: …$` becomes `$Id$`.
     is_ident: bool,
+    /// The encoding that the file has and what is stored has not.
+    pub(super) encoding: Option<Encoding>,
     /// The filter, or the encoding, that it takes a program or a table for.
     pub(in crate::git) unsupported: Option<String>,
 }
@@ -32,13 +36,13 @@ pub(super) enum LineEnds {
 
 impl Conversion {
     pub(super) fn of(attributes: &AttributeValues, settings: &Settings) -> Self {
-        let by_encoding = match attributes.get(b"working-tree-encoding") {
-            Some(Value::Text(encoding)) if !is_utf_8(encoding) => Some(format!(
-                "the encoding {}",
-                String::from_utf8_lossy(encoding)
-            )),
+        let named = match attributes.get(b"working-tree-encoding") {
+            Some(Value::Text(name)) if !is_utf_8(name) => Some(name),
             _ => None,
         };
+        let encoding = named.and_then(|name| Encoding::named(name));
+        let by_encoding = named.filter(|_| encoding.is_none());
+        let by_encoding = by_encoding.map(|name| called(name));
         let by_filter = match attributes.get(b"filter") {
             Some(Value::Text(filter)) => {
                 Some(format!("the filter {}", String::from_utf8_lossy(filter)))
@@ -49,18 +53,22 @@ impl Conversion {
             lines: LineEnds::of(attributes, settings),
             writes_crlf: writes_crlf(attributes, settings),
             is_ident: attributes.get(b"ident") == Some(&Value::True),
+            encoding,
             unsupported: by_filter.or(by_encoding),
         }
     }
 
     /// Whether every file stays as it is.
     pub(super) fn is_nothing(&self) -> bool {
-        self.lines == LineEnds::AsIs && !self.is_ident && self.unsupported.is_none()
+        self.lines == LineEnds::AsIs
+            && !self.is_ident
+            && self.encoding.is_none()
+            && self.unsupported.is_none()
     }
 
     /// Whether every file is written as it is stored, as far as it takes no program.
     pub(in crate::git) fn writes_as_stored(&self) -> bool {
-        !self.writes_crlf && !self.is_ident
+        !self.writes_crlf && !self.is_ident && self.encoding.is_none()
     }
 
     /// Whether its filter is that of git-lfs.
@@ -77,31 +85,42 @@ impl Conversion {
         if self.writes_crlf && may_get_crlf(&converted, self.lines) {
             converted = with_crlf(&converted);
         }
-        converted
+        let encoded = self
+            .encoding
+            .and_then(|encoding| encoding.encoded(&converted));
+        encoded.unwrap_or(converted)
     }
 
-    /// What git stores for `bytes`. `has_crlf` says whether what git has for the path now is a text
-    /// with CRLF; it is asked only where that matters.
+    /// What git stores for `bytes`; `None`: they do not have the encoding of the file, and git
+    /// refuses to store them. `has_crlf` says whether what git has for the path now is a text with
+    /// CRLF; it is asked only where that matters.
     pub(super) fn to_git<'b, E>(
         &self,
         bytes: &'b [u8],
         has_crlf: impl FnOnce() -> Result<bool, E>,
-    ) -> Result<Cow<'b, [u8]>, E> {
+    ) -> Result<Option<Cow<'b, [u8]>>, E> {
         let mut converted = Cow::Borrowed(bytes);
+        if let Some(encoding) = self.encoding {
+            let Some(decoded) = encoding.decoded(bytes) else {
+                return Ok(None);
+            };
+            converted = Cow::Owned(decoded);
+        }
+        let text = &*converted;
         let converts = match self.lines {
             LineEnds::AsIs => false,
-            LineEnds::Text => contains_crlf(bytes),
-            LineEnds::Auto => contains_crlf(bytes) && is_text(bytes) && !has_crlf()?,
+            LineEnds::Text => contains_crlf(text),
+            LineEnds::Auto => contains_crlf(text) && is_text(text) && !has_crlf()?,
         };
         if converts {
-            converted = Cow::Owned(with_lf(bytes));
+            converted = Cow::Owned(with_lf(text));
         }
         if self.is_ident
             && let Some(without) = without_ids(&converted)
         {
             converted = Cow::Owned(without);
         }
-        Ok(converted)
+        Ok(Some(converted))
     }
 }
 
@@ -221,6 +240,11 @@ fn with_ids(bytes: &[u8], id: &str) -> Vec<u8> {
 /// Whether these bytes are a text with CRLF, as git judges what it has stored for a path.
 pub(super) fn is_text_with_crlf(bytes: &[u8]) -> bool {
     contains_crlf(bytes) && is_text(bytes)
+}
+
+/// An encoding, for people.
+fn called(name: &[u8]) -> String {
+    format!("the encoding {}", String::from_utf8_lossy(name))
 }
 
 fn is_utf_8(encoding: &[u8]) -> bool {

@@ -11,6 +11,7 @@ mod options;
 mod output;
 mod tasks;
 mod usages;
+mod worktrees;
 
 use std::process::ExitCode;
 
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 type Group = fn(&mut Ground<'_>);
 
 /// The groups of cases, and the repositories that they are measured on.
-const GROUPS: [(&str, Shape, Group); 9] = [
+const GROUPS: [(&str, Shape, Group); 10] = [
     ("capture", Shape::Mixed, |g| g.captures()),
     ("watched", Shape::Mixed, |g| g.watched()),
     ("many", Shape::Mixed, |g| g.many_changes()),
@@ -63,6 +64,7 @@ const GROUPS: [(&str, Shape, Group); 9] = [
     ("restore", Shape::Mixed, |g| g.restores()),
     ("hash", Shape::Mixed, |g| g.hashes()),
     ("task", Shape::Mixed, |g| g.tasks()),
+    ("worktree", Shape::Mixed, |g| g.worktrees()),
     ("tiny directories", Shape::TinyDirectories, |g| g.captures()),
     ("one directory", Shape::OneDirectory, |g| g.captures()),
 ];

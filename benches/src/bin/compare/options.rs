@@ -15,7 +15,7 @@ usage: compare [--files N[,N...]] [--rounds N] [--only TEXT[,TEXT...]] [--quick]
   --files N,...   sizes of the repositories that are measured (default 100000)
   --rounds N      how often everything is measured; medians are shown (default 5)
   --only TEXT,... only the groups whose name contains a TEXT: capture, watched, many, diff, restore, hash,
-                  task, tiny directories, one directory, large files, usage
+                  task, worktree, tiny directories, one directory, large files, usage
   --quick         without others that take seconds: libgit2, restic, borg; above 200,000 files also without
                   git in the common way
   --cold          also without the page cache, where this user may drop it

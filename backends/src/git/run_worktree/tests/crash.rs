@@ -16,30 +16,48 @@ fn stage() -> (Stage, RunWorktree, String) {
     (stage, worktree, base)
 }
 
-/// Disturbs `ensure` at each call, until one call of it makes no more of them.
-fn disturbed(fault: fn(u64) -> Fault, check: impl Fn(&Stage, &RunWorktree, &str)) -> u64 {
-    let mut call = 0;
-    loop {
-        let (stage, worktree, base) = stage();
-        let (ensured, calls) = trial::with(fault(call), |op| {
-            GitBackend.ensure(op, &worktree, Some(&base), Timestamp::UNIX_EPOCH)
-        });
+fn ensure(
+    op: &Operation,
+) -> (
+    Result<Ensured, RunWorktreeError>,
+    (Stage, RunWorktree, String),
+) {
+    let (stage, worktree, base) = stage();
+    let ensured = GitBackend.ensure(op, &worktree, Some(&base), Timestamp::UNIX_EPOCH);
+    (ensured, (stage, worktree, base))
+}
+
+/// Disturbs `ensure` at the calls that are chosen; answers with how many they were.
+fn disturbed(
+    fault: fn(u64) -> Fault,
+    check: impl Fn(Result<Ensured, RunWorktreeError>, &Stage, &RunWorktree, &str),
+) -> u64 {
+    let ((ensured, _), calls) = trial::calls_of(ensure);
+    ensured.unwrap();
+    let mut disturbed = 0;
+    for call in calls.chosen() {
+        let ((ensured, (stage, worktree, base)), calls) = trial::with(fault(call), ensure);
         if calls <= call {
             ensured.unwrap();
-            return calls;
+            break;
         }
-        // What git sees meanwhile does no harm.
-        stage.git.git(&["worktree", "list", "--porcelain"]);
-        stage.git.git(&["worktree", "prune"]);
-        stage.git.git(&["pack-refs", "--all"]);
-        check(&stage, &worktree, &base);
-        call += 1;
+        check(ensured, &stage, &worktree, &base);
+        disturbed += 1;
     }
+    disturbed
+}
+
+/// What git does meanwhile does no harm.
+fn git_looks(stage: &Stage) {
+    stage.git.git(&["worktree", "list", "--porcelain"]);
+    stage.git.git(&["worktree", "prune"]);
+    stage.git.git(&["pack-refs", "--all"]);
 }
 
 #[test]
 fn a_making_that_is_killed_anywhere_is_finished_by_the_next() {
-    let calls = disturbed(Fault::StopBefore, |stage, worktree, base| {
+    let disturbed = disturbed(Fault::StopBefore, |_, stage, worktree, base| {
+        git_looks(stage);
         let directory = stage.directory(worktree);
         assert!(
             !matches!(directory, RunDirectory::Other(_)),
@@ -49,14 +67,14 @@ fn a_making_that_is_killed_anywhere_is_finished_by_the_next() {
         stage.is_sound(worktree);
         assert_eq!(view(&worktree.directory), view(&stage.git.path));
     });
-    assert!(calls > 20, "{calls}");
+    assert!(disturbed > 12, "{disturbed}");
 }
 
 #[test]
 fn a_making_that_is_killed_anywhere_can_be_let_go_of() {
-    disturbed(Fault::StopBefore, |stage, worktree, base| {
-        let is_there = stage.directory(worktree) == RunDirectory::Right;
-        if !is_there {
+    disturbed(Fault::StopBefore, |_, stage, worktree, base| {
+        git_looks(stage);
+        if stage.directory(worktree) != RunDirectory::Right {
             GitBackend
                 .remove(&stage.op, worktree, None, Some(base))
                 .unwrap();
@@ -67,26 +85,19 @@ fn a_making_that_is_killed_anywhere_can_be_let_go_of() {
 
 #[test]
 fn a_making_for_which_the_disk_is_full_says_so_and_is_finished_by_the_next() {
-    const FULL: i32 = 28;
-    let mut failed = 0;
-    let mut call = 0;
-    loop {
-        let (stage, worktree, base) = stage();
-        let (ensured, calls) = trial::with(Fault::FailAt(call, FULL), |op| {
-            GitBackend.ensure(op, &worktree, Some(&base), Timestamp::UNIX_EPOCH)
-        });
-        if let Err(error) = ensured {
-            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
-            let told = crate::error::chain(&error);
-            assert!(!told.contains("/.stillframe-"), "{told}");
-            failed += 1;
-        }
-        stage.try_ensure(&worktree, Some(&base)).unwrap();
-        stage.is_sound(&worktree);
-        if calls <= call {
-            break;
-        }
-        call += 1;
-    }
-    assert!(failed > 15, "{failed} of {call}");
+    let failed = std::cell::Cell::new(0);
+    disturbed(
+        |call| Fault::FailAt(call, 28),
+        |ensured, stage, worktree, base| {
+            if let Err(error) = ensured {
+                assert_eq!(error.kind(), ErrorKind::NoSpace, "{error:?}");
+                let told = crate::error::chain(&error);
+                assert!(!told.contains("/.stillframe-"), "{told}");
+                failed.set(failed.get() + 1);
+            }
+            stage.try_ensure(worktree, Some(base)).unwrap();
+            stage.is_sound(worktree);
+        },
+    );
+    assert!(failed.get() > 8, "{failed:?}");
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::backend::{Backend as _, SnapshotOptions};
+use crate::backend::{Backend as _, RestoreOptions, SnapshotOptions};
 use crate::faults::Fault;
+use crate::operation::Operation;
+use crate::restore::RestoreGoal;
 use crate::run_worktree::Removed;
 use crate::snapshot::{Label, Snapshot};
 use crate::trial;
@@ -231,32 +233,79 @@ fn what_is_not_the_runs_stays() {
 
 #[test]
 fn one_that_is_killed_anywhere_is_finished_by_the_next() {
-    let mut call = 0;
-    loop {
+    let let_go = |op: &Operation| {
         let (stage, worktree, tip) = worked();
         let mut run = workspace(&stage, &worktree);
         let guard = capture(&stage, &run);
-        let (removed, calls) = trial::with(Fault::StopBefore(call), |op| {
-            GitBackend.remove(op, &worktree, Some((&mut run, &guard.id)), Some(&tip))
-        });
+        let removed = GitBackend.remove(op, &worktree, Some((&mut run, &guard.id)), Some(&tip));
+        (removed, (stage, worktree, tip, run, guard))
+    };
+    let ((removed, _), calls) = trial::calls_of(let_go);
+    removed.unwrap();
+    let mut disturbed = 0;
+    for call in calls.chosen() {
+        let ((removed, left), calls) = trial::with(Fault::StopBefore(call), let_go);
+        let (stage, worktree, tip, mut run, guard) = left;
         if calls <= call {
             removed.unwrap();
             break;
         }
         stage.git.git(&["worktree", "list", "--porcelain"]);
+        let guard = Some((&mut run, &guard.id));
         GitBackend
-            .remove(
-                &stage.op,
-                &worktree,
-                Some((&mut run, &guard.id)),
-                Some(&tip),
-            )
+            .remove(&stage.op, &worktree, guard, Some(&tip))
             .unwrap();
         nothing_is_left(&stage, &worktree);
         assert!(trashed(&stage).contains(&b"cache"[..]), "at {call}");
-        call += 1;
+        disturbed += 1;
     }
-    assert!(call > 15, "{call}");
+    assert!(disturbed > 8, "{disturbed}");
+}
+
+#[test]
+fn a_restore_that_was_interrupted_is_finished_where_it_was_and_nowhere_else() {
+    let stage = Stage::with_commit();
+    let worktree = stage.ensure("one");
+    let file = worktree.directory.join("src/main.c");
+    let mut run = workspace(&stage, &worktree);
+    let goal = RestoreGoal::Snapshot {
+        snapshot: capture(&stage, &run),
+        paths: Vec::new(),
+    };
+    let options = || {
+        let guard = SnapshotOptions::new(Label::GUARD, Timestamp::UNIX_EPOCH);
+        RestoreOptions::new(guard.retain_content(true))
+    };
+    let mut finished = 0;
+    let mut call = 0;
+    loop {
+        fs::write(&file, format!("changed {call}\n")).unwrap();
+        let (restored, calls) = trial::with(Fault::StopBefore(call), |op| {
+            GitBackend.restore(op, &mut run, &goal, &options())
+        });
+        drop(run);
+        let of = Workspace::open(&stage.git.path, &stage.state).unwrap();
+        let mut of = of.lock(&stage.op, TEST_LOCK_TIMEOUT).unwrap();
+        let recovered = GitBackend.recover(&stage.op, &mut of).unwrap();
+        assert_eq!(
+            (recovered.rolled_forward.len(), recovered.discarded),
+            (0, 0)
+        );
+        assert_eq!(stage.git.git(&["status", "--porcelain"]), "");
+        drop(of);
+        run = workspace(&stage, &worktree);
+        let recovered = GitBackend.recover(&stage.op, &mut run).unwrap();
+        finished += recovered.rolled_forward.len();
+        let text = fs::read_to_string(&file).unwrap();
+        let is_restored = restored.is_ok() || !recovered.rolled_forward.is_empty();
+        assert!(!is_restored || text == "int main;\n", "at {call}: {text}");
+        if calls <= call {
+            restored.unwrap();
+            break;
+        }
+        call += 7;
+    }
+    assert!(finished > 0, "some were past the point of no return");
 }
 
 #[test]

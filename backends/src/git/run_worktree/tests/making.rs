@@ -30,15 +30,19 @@ fn everything() -> TestRepository {
     symlink("a/run", git.path.join("link")).unwrap();
     symlink("nowhere/\u{e4}", git.path.join("a/dangling")).unwrap();
     symlink("/etc", git.path.join("out")).unwrap();
-    git.write("large", vec![0; 5 << 20]);
+    git.write("large", vec![0; (4 << 20) + 1]);
     let rows: String = (0..40_000)
         .map(|row| format!("{row} {}\n", row * 7919))
         .collect();
     git.write("long.txt", rows);
     git.write(
         ".gitattributes",
-        "*.txt text eol=crlf\nkept.txt -text\n*.id ident\n*.auto text=auto eol=crlf\n",
+        "*.txt text eol=crlf\nkept.txt -text\n*.id ident\n*.auto text=auto eol=crlf\n\
+         *.u16 text eol=crlf working-tree-encoding=UTF-16LE-BOM\n\
+         *.latin1 working-tree-encoding=ISO-8859-1\n",
     );
+    git.write("text.u16", b"\xff\xfea\0\n\0\xe4\0");
+    git.write("text.latin1", b"gr\xfcn\n");
     git.write("a/.gitattributes", "*.txt eol=lf\n[attr]never\n");
     git.write("lines.txt", "one\ntwo\n");
     git.write("kept.txt", "one\ntwo\n");
@@ -52,35 +56,36 @@ fn everything() -> TestRepository {
 
 #[test]
 fn it_has_what_git_makes_of_the_same_commit() {
-    for settings in [&[][..], &["core.autocrlf=true"], &["core.eol=crlf"]] {
-        for is_packed in [false, true] {
-            let stage = Stage::new(everything());
-            for setting in settings {
-                let (key, value) = setting.split_once('=').unwrap();
-                stage.git.git(&["config", key, value]);
-            }
-            if is_packed {
-                stage.git.git(&["gc", "-q"]);
-            }
-            let commit = stage.git.git(&["rev-parse", "HEAD"]);
-            let theirs = as_git_makes_it(&stage, &commit);
-            let worktree = stage.run("one");
-            let ensured = stage.try_ensure(&worktree, Some(&commit)).unwrap();
-            assert_eq!(view(&worktree.directory), theirs, "{settings:?}");
-            let listed = ["ls-tree", "-r", "--name-only", "-z", "HEAD"];
-            let listed = stage.git.run(&stage.git.path, &listed).stdout;
-            let files = listed.iter().filter(|byte| **byte == 0).count();
-            assert_eq!(ensured.files_written, files as u64);
-            assert!(ensured.bytes_written > 5 << 20, "{ensured:?}");
-            assert_eq!(ensured.tip.commit, commit);
-            assert_eq!(ensured.unconverted, []);
-            stage.is_sound(&worktree);
-            let logged = |name: &str| stage.git_in(&worktree, &["reflog", "show", name]);
-            assert_eq!(logged("HEAD").lines().count(), 1);
-            assert_eq!(logged(&worktree.branch).lines().count(), 1);
-            let again = stage.try_ensure(&worktree, Some(&commit)).unwrap();
-            assert_eq!(again.files_written, 0, "it is there");
+    for (setting, is_packed) in [
+        (None, false),
+        (Some(["core.autocrlf", "true"]), true),
+        (Some(["core.eol", "crlf"]), true),
+    ] {
+        let stage = Stage::new(everything());
+        if let Some([key, value]) = setting {
+            stage.git.git(&["config", key, value]);
         }
+        if is_packed {
+            stage.git.git(&["gc", "-q"]);
+        }
+        let commit = stage.git.git(&["rev-parse", "HEAD"]);
+        let theirs = as_git_makes_it(&stage, &commit);
+        let worktree = stage.run("one");
+        let ensured = stage.try_ensure(&worktree, Some(&commit)).unwrap();
+        assert_eq!(view(&worktree.directory), theirs, "{setting:?}");
+        let listed = ["ls-tree", "-r", "--name-only", "-z", "HEAD"];
+        let listed = stage.git.run(&stage.git.path, &listed).stdout;
+        let files = listed.iter().filter(|byte| **byte == 0).count();
+        assert_eq!(ensured.files_written, files as u64);
+        assert!(ensured.bytes_written > 4 << 20, "{ensured:?}");
+        assert_eq!(ensured.tip.commit, commit);
+        assert_eq!(ensured.unconverted, []);
+        stage.is_sound(&worktree);
+        let logged = |name: &str| stage.git_in(&worktree, &["reflog", "show", name]);
+        assert_eq!(logged("HEAD").lines().count(), 1);
+        assert_eq!(logged(&worktree.branch).lines().count(), 1);
+        let again = stage.try_ensure(&worktree, Some(&commit)).unwrap();
+        assert_eq!(again.files_written, 0, "it is there");
     }
 }
 
@@ -139,10 +144,10 @@ fn a_filter_does_not_run_and_its_files_come_as_they_are_stored() {
     let program = format!("touch {}; cat", witness.display());
     git.write(
         ".gitattributes",
-        "*.f filter=f\n*.lfs filter=lfs\n*.u16 working-tree-encoding=UTF-16\n",
+        "*.f filter=f\n*.lfs filter=lfs\n*.jis working-tree-encoding=SHIFT-JIS\n",
     );
     git.write("one.f", "one\n");
-    git.write("text.u16", b"\xff\xfea\0\n\0");
+    git.write("text.jis", b"\x82\xa0\n");
     let digits = "b5bb9d8014a0f9b1d61e21e796d78dccdf1352f23cd32812f4850b878ae4944c";
     let pointer = |digits: &str| {
         format!("version https://git-lfs.github.com/spec/v1\noid sha256:{digits}\nsize 4\n")
@@ -171,7 +176,7 @@ fn a_filter_does_not_run_and_its_files_come_as_they_are_stored() {
     let base = git.git(&["rev-parse", "HEAD"]);
     let ensured = stage.try_ensure(&worktree, Some(&base)).unwrap();
     let unconverted: Vec<String> = ensured.unconverted.iter().map(|p| p.to_string()).collect();
-    assert_eq!(unconverted, ["away.lfs", "one.f", "text.u16"]);
+    assert_eq!(unconverted, ["away.lfs", "one.f", "text.jis"]);
     let read = |name: &str| fs::read_to_string(worktree.directory.join(name)).unwrap();
     assert_eq!(read("one.f"), "one\n");
     assert_eq!(read("here.lfs"), "foo\n", "what the pointer stands for");
@@ -332,6 +337,32 @@ fn objects_of_alternates_and_of_packs_with_deltas_are_found() {
     let worktree = RunWorktree::of_run(&borrower, &stage.state, "one");
     stage.try_ensure(&worktree, Some(&origin.commit)).unwrap();
     assert_eq!(view(&worktree.directory), view(&stage.git.path));
+}
+
+#[test]
+fn many_are_made_and_let_go_of_at_once() {
+    let stage = Stage::new(everything());
+    let base = stage.git.git(&["rev-parse", "HEAD"]);
+    let expected = as_git_makes_it(&stage, &base);
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let (stage, base, expected) = (&stage, &*base, &*expected);
+            scope.spawn(move || {
+                let worktree = stage.run(&format!("run{number}"));
+                for _ in 0..3 {
+                    stage.try_ensure(&worktree, Some(base)).unwrap();
+                    assert_eq!(view(&worktree.directory), expected);
+                    // Somebody did.
+                    fs::remove_dir_all(&worktree.directory).unwrap();
+                    let tip = Some(base);
+                    GitBackend.remove(&stage.op, &worktree, None, tip).unwrap();
+                }
+            });
+        }
+    });
+    let refs = stage.git.git(&["for-each-ref", "--format=%(refname)"]);
+    assert_eq!(refs, "refs/heads/main");
+    stage.git.git(&["fsck", "--strict"]);
 }
 
 #[test]
