@@ -99,6 +99,22 @@ pub struct CommitIntent {
     pub paths: Vec<RelPath>,
 }
 
+/// What a run is about to hand in: see
+/// [`Repository::prepare_candidate`](crate::Repository::prepare_candidate).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreparedCandidate {
+    /// The commit; `None`: there is nothing to commit.
+    pub intent: Option<CommitIntent>,
+    /// The branch that is checked out, by its full name; `None`: HEAD is detached.
+    pub branch: Option<String>,
+    /// Changed paths that are not in the scope, from the top of the work tree, sorted.
+    pub out_of_scope: Vec<RelPath>,
+    /// Changed paths within the scope that stay as HEAD has them, because converting them takes a
+    /// program; sorted.
+    pub unconverted: Vec<RelPath>,
+}
+
 /// What came of an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitOutcome {
@@ -129,6 +145,8 @@ pub enum CommitOutcome {
 pub struct CommitInfo {
     /// Its full id.
     pub commit: String,
+    /// The full id of its tree.
+    pub tree: String,
     /// Its first parent; `None`: it has none.
     pub parent: Option<String>,
     /// Its whole message, what is not UTF-8 replaced.

@@ -228,7 +228,10 @@ pub use run_worktree::{
     RunWorktreeState, RunWorktrees,
 };
 
-pub use commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, Signature};
+pub use commit::{
+    CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, PreparedCandidate,
+    Signature,
+};
 
 pub use tree::{Change, ContentId, Entry, EntryKind};
 

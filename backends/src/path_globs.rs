@@ -51,6 +51,11 @@ impl PathGlobs {
         })
     }
 
+    /// Whether there is no glob, so that no path is matched.
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
     /// The first glob that matches `path` itself.
     pub fn matching(&self, path: &RelPath) -> Option<&str> {
         if self.texts.is_empty() || path.is_root() {

@@ -1,10 +1,16 @@
 //! The port beside [`Backend`](crate::Backend): operations that only a git work tree supports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::path::PathBuf;
 
-use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
+use crate::commit::{
+    CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, PreparedCandidate,
+};
+use crate::diff::{Diff, DiffOptions};
+use crate::diff_error::DiffError;
 use crate::operation::Operation;
+use crate::path_globs::PathGlobs;
 use crate::repository_changes::RepositoryProblem;
 use crate::snapshot::SnapshotId;
 use crate::snapshot_error::SnapshotError;
@@ -70,6 +76,33 @@ pub trait Repository: Send + Sync {
         snapshot: &SnapshotId,
         request: &CommitRequest,
     ) -> Result<Option<CommitIntent>, CommitError>;
+
+    /// As [`Repository::prepare_commit`], of what a run hands in: only what is in `scope` or below
+    /// a directory that is, everything if that is empty. The paths are from the top of the work
+    /// tree.
+    ///
+    /// A changed file that takes a program to convert is no obstacle: it stays as HEAD has it, and
+    /// is named. A submodule is committed as the index has it.
+    fn prepare_candidate(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        snapshot: &SnapshotId,
+        request: &CommitRequest,
+        scope: &PathGlobs,
+    ) -> Result<PreparedCandidate, CommitError>;
+
+    /// Compares two commits of the user's repository, named by their full ids, as
+    /// [`Backend::diff`](crate::Backend::diff) compares snapshots. What is compared comes into the
+    /// store. A submodule that names another commit is in neither list nor patch.
+    fn compare_commits(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        commits: (&str, &str),
+        options: &DiffOptions,
+        patch: &mut dyn Write,
+    ) -> Result<Diff, DiffError>;
 
     /// Carries out what [`Repository::prepare_commit`] said, or what is left of it: may be
     /// repeated, also after a crash, and makes one commit. The ref moves by compare-and-swap from

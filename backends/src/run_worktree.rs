@@ -161,6 +161,11 @@ pub struct RunWorktreeState {
 }
 
 impl RunWorktreeState {
+    /// A branch and a directory.
+    pub fn new(tip: Option<BranchTip>, directory: RunDirectory) -> Self {
+        Self { tip, directory }
+    }
+
     /// Whether somebody can work in it.
     pub fn is_ready(&self) -> bool {
         self.tip.is_some() && self.directory == RunDirectory::Right
@@ -175,6 +180,16 @@ pub struct BranchTip {
     pub commit: String,
     /// The full id of its tree.
     pub tree: String,
+}
+
+impl BranchTip {
+    /// This commit, with this tree, by their full ids.
+    pub fn new(commit: impl Into<String>, tree: impl Into<String>) -> Self {
+        Self {
+            commit: commit.into(),
+            tree: tree.into(),
+        }
+    }
 }
 
 /// What is in the place of a run's directory.

@@ -15,7 +15,9 @@ use crate::checkpoint::{
     CheckpointError, CheckpointOutcome, CheckpointRequest, Checkpoints, KeptCheckpoint,
     MergeRequest, Reaches, RemoteAddress, RevealedSecrets, SecretSearch,
 };
-use crate::commit::{CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest};
+use crate::commit::{
+    CommitError, CommitInfo, CommitIntent, CommitOutcome, CommitRequest, PreparedCandidate,
+};
 use crate::contents::{ContentError, Contents};
 use crate::coverage::OmissionReason;
 use crate::diff::beside;
@@ -54,6 +56,7 @@ use crate::hard_links;
 use crate::holdings::{Holdings, Listing};
 use crate::operation::Operation;
 use crate::path::RelPath;
+use crate::path_globs::PathGlobs;
 use crate::problem::Problem;
 use crate::purge::{
     self, FoundContent, FoundContents, Proof, PurgeError, PurgeTarget, Purged, Purging, Wanted,
@@ -1119,6 +1122,32 @@ impl Repository for GitBackend {
         let store = existing_store(workspace)?;
         let record = store.record(op, snapshot)?;
         commit::prepare(op, workspace, &store, &record, request, &environment)
+    }
+
+    fn prepare_candidate(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        snapshot: &SnapshotId,
+        request: &CommitRequest,
+        scope: &PathGlobs,
+    ) -> Result<PreparedCandidate, CommitError> {
+        let store = existing_store(workspace)?;
+        let record = store.record(op, snapshot)?;
+        let wanted = (request, scope);
+        commit::prepare_candidate(op, workspace, &store, &record, wanted, &environment)
+    }
+
+    fn compare_commits(
+        &self,
+        op: &Operation,
+        workspace: &mut LockedWorkspace,
+        commits: (&str, &str),
+        options: &DiffOptions,
+        patch: &mut dyn Write,
+    ) -> Result<Diff, DiffError> {
+        let store = existing_store(workspace)?;
+        commit::compare(op, workspace, &store, commits, options, patch)
     }
 
     fn apply_commit(

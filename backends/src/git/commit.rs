@@ -5,6 +5,7 @@
 
 mod apply;
 mod attribute_values;
+mod compared;
 mod contents;
 mod conversion;
 mod decision;
@@ -18,6 +19,7 @@ mod new_tree;
 mod objects;
 mod prepare;
 mod saving;
+mod scope;
 mod settle;
 mod smudge;
 mod sound;
@@ -38,6 +40,7 @@ use crate::store_error::StoreError;
 use crate::workspace::Workspace;
 
 pub(super) use self::apply::{Aim, apply};
+pub(super) use self::compared::compare;
 pub(super) use self::conversion::Conversion;
 pub(super) use self::decision::Environment;
 pub(super) use self::edits::Edits;
@@ -49,7 +52,7 @@ pub(super) use self::new_tree::tree_with;
 pub(super) use self::objects::{
     RepositoryTrees, as_store_error, committer_in, made_by, refuse_unless_commit,
 };
-pub(super) use self::prepare::prepare;
+pub(super) use self::prepare::{prepare, prepare_candidate};
 pub(super) use self::saving::Saving;
 pub(super) use self::smudge::{MAX_ATTRIBUTES_BYTES, Smudging};
 pub(super) use self::sound::commit_text;

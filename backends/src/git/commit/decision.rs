@@ -69,6 +69,18 @@ impl Decision<'_> {
         base: ObjectId,
     ) -> Result<Decided, CommitError> {
         let Changed { edits, blobs, left } = self.changed(op, head)?;
+        let decided = self.tree_of(op, base, edits, blobs)?;
+        Ok(Decided { left, ..decided })
+    }
+
+    /// The tree `base` with these edits, of which nothing was left as it was.
+    pub(super) fn tree_of(
+        &self,
+        op: &Operation,
+        base: ObjectId,
+        edits: Edits,
+        blobs: BTreeMap<ObjectId, BlobSource>,
+    ) -> Result<Decided, CommitError> {
         let is_refused = self.purpose == Purpose::Branch && !blobs.is_empty();
         if is_refused && self.repository.names_attributes()? {
             return Err(CommitError::Unsupported(
@@ -81,7 +93,7 @@ impl Decision<'_> {
             tree: made.id,
             trees: made.trees,
             blobs,
-            left,
+            left: LeftAsItWas::default(),
         })
     }
 

@@ -42,6 +42,7 @@ pub(in crate::git) fn info(
     }
     Ok(CommitInfo {
         commit: id.to_string(),
+        tree: found.tree.to_string(),
         parent: parent.map(|parent| parent.to_string()),
         message: found.message,
         author: found.author,
