@@ -1,5 +1,6 @@
 //! The arguments of the command line and their help. `request.rs` decides what they mean.
 
+mod review;
 mod task;
 
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use stillframe::events::EventType;
 use stillframe::records::SessionStatus;
 use stillframe::{RunId, RunStatus, SessionId, Strategy};
 
+pub(crate) use review::{ReviewCommand, WorktreeCommand};
 pub(crate) use task::{
     BranchArgs, FollowUpArgs, PlaceArgs, QuarantineCommand, ShowArgs, StartArgs, TaskCommand,
     TokenArgs, shell_line, variable,
@@ -331,8 +333,8 @@ Examples:
 Exit codes: 0 done, 1 it could not be done and nothing is left of it, or a path could not be written, 2 the
 command line is wrong.")]
     Clone {
-        /// Its address: https, ssh, git, file, or a path that begins with /, ./ or ../; OWNER/REPO is
-        /// one of github.com, by https.
+        /// Its address: https, ssh, git, file, or a path that begins with /, ./ or ../; OWNER/REPO
+        /// is one of github.com, by https.
         #[arg(value_name = "ADDRESS|OWNER/REPO")]
         address: OsString,
         /// The directory. What is above it is there.
@@ -396,6 +398,20 @@ could not be read, 2 the command line is wrong.")]
     Task {
         #[command(subcommand)]
         command: TaskCommand,
+    },
+
+    /// See what runs with worktrees of their own have handed in, and decide about it.
+    #[command(arg_required_else_help = true)]
+    Review {
+        #[command(subcommand)]
+        command: ReviewCommand,
+    },
+
+    /// See where runs with worktrees of their own work, and let go of that.
+    #[command(arg_required_else_help = true)]
+    Worktree {
+        #[command(subcommand)]
+        command: WorktreeCommand,
     },
 
     /// List what people outside are told of tasks, and whether they were; or send it.
@@ -644,6 +660,7 @@ Examples:
   stillframe run --rollback-on-failure --timeout 15m -- ./migrate.sh
   stillframe run --json -- npm update > outcome.json
   stillframe run --steps nightly.toml --run-id nightly-7
+  stillframe run --isolate --from main --with .env -- agent \"rename the field\"
 
 A file of steps (TOML; all but the name can be left out, and the command of one that asks or commits):
   [[step]]
@@ -720,6 +737,46 @@ pub(crate) struct RunArgs {
     pub(crate) branch: BranchArgs,
     #[command(flatten)]
     pub(crate) start: StartArgs,
+
+    /// Work in a worktree and on a branch of the run's own, and hand in what the command changed,
+    /// as a commit, for "stillframe review". What is here and not committed is not in it.
+    #[arg(
+        long,
+        conflicts_with_all = ["steps", "task", "rollback_on_failure", "watch"],
+        help_heading = "Isolation"
+    )]
+    pub(crate) isolate: bool,
+
+    /// Cut the branch from the tip of this one. Default: the branch that is checked out.
+    #[arg(
+        long,
+        value_name = "BRANCH",
+        requires = "isolate",
+        help_heading = "Isolation"
+    )]
+    pub(crate) from: Option<String>,
+
+    /// Commit only changed files that match, or lie below a directory that does: as for --forbid.
+    /// Others stay in the worktree, and are named. Can be given again.
+    #[arg(
+        long,
+        value_name = "GLOB",
+        value_parser = glob,
+        requires = "isolate",
+        help_heading = "Isolation"
+    )]
+    pub(crate) scope: Vec<String>,
+
+    /// Bring this along, and what lies below it, though git ignores it, such as .env; it is not
+    /// committed. Can be given again.
+    #[arg(
+        long,
+        value_name = "PATH",
+        value_hint = ValueHint::AnyPath,
+        requires = "isolate",
+        help_heading = "Isolation"
+    )]
+    pub(crate) with: Vec<OsString>,
 
     /// How often to save on the task's branch what the command has done by then, if anything has
     /// changed; 0: only once it has ended. Default: 120s.
@@ -831,7 +888,8 @@ pub(crate) struct RunsArgs {
     pub(crate) session: Option<SessionId>,
 
     /// Only those that are pending, running, asking, waiting_for_input, interrupted, persisting,
-    /// blocked, checkpointing, awaiting_followup, completed, failed, cancelled or timeout.
+    /// blocked, checkpointing, awaiting_followup, candidate, awaiting_review, merging, completed,
+    /// failed, cancelled, timeout, merged, declined or merge_failed.
     #[arg(long, value_name = "STATUS", value_parser = run_status)]
     pub(crate) status: Vec<RunStatus>,
 
@@ -876,7 +934,7 @@ fn session_status(text: &str) -> Result<SessionStatus, String> {
 
 fn run_status(text: &str) -> Result<RunStatus, String> {
     RunStatus::parse(text).ok_or_else(|| {
-        "it is pending, running, asking, waiting_for_input, interrupted, persisting, blocked, checkpointing, awaiting_followup, completed, failed, cancelled or timeout".to_owned()
+        "it is pending, running, asking, waiting_for_input, interrupted, persisting, blocked, checkpointing, awaiting_followup, candidate, awaiting_review, merging, completed, failed, cancelled, timeout, merged, declined or merge_failed".to_owned()
     })
 }
 

@@ -14,8 +14,8 @@ use stillframe::backends::{
 use stillframe::commands::{CommandInput, CommandOutput};
 use stillframe::events::EventQuery;
 use stillframe::options::{
-    CloneOptions, CopyRequest, DiffEnd, GcOptions, InitOptions, LogRetention, RetentionOptions,
-    RunQuery, SessionQuery, SnapshotQuery, UndoTarget,
+    CloneOptions, CopyRequest, DiffEnd, GcOptions, InitOptions, IsolationOptions, LogRetention,
+    RetentionOptions, RunQuery, SessionQuery, SnapshotQuery, UndoTarget,
 };
 use stillframe::policy::RunLimits;
 use stillframe::tasks::{FollowUpInput, QuarantineScope, WorkBranchOptions};
@@ -26,8 +26,9 @@ use stillframe::{
 
 use crate::args::{
     ArtifactCommand, BranchArgs, CaptureArgs, Command, ConfigCommand, DiffArgs, EventsArgs,
-    FollowUpArgs, GcArgs, ListArgs, Moment, PurgeArgs, QuarantineCommand, RestoreArgs, RunArgs,
-    RunsArgs, SessionsArgs, ShowArgs, SnapshotArgs, SnapshotVerb, TaskCommand, TokenArgs, UndoArgs,
+    FollowUpArgs, GcArgs, ListArgs, Moment, PurgeArgs, QuarantineCommand, RestoreArgs,
+    ReviewCommand, RunArgs, RunsArgs, SessionsArgs, ShowArgs, SnapshotArgs, SnapshotVerb,
+    TaskCommand, TokenArgs, UndoArgs, WorktreeCommand,
 };
 use crate::branch;
 use crate::config::{Config, DEFAULT_RETAIN_CONTENT_BYTES, Held, Settings, TaskSettings};
@@ -126,6 +127,10 @@ pub(crate) enum Request {
     Task(TaskRequest),
     /// Go on with a task that waits.
     FollowUp(Box<FollowUpRequest>),
+    /// What is asked of reviews.
+    Review(ReviewRequest),
+    /// What is asked of the worktrees of runs.
+    Worktree(WorktreeRequest),
     /// What is asked of notices.
     Notices(NoticesRequest),
     /// List artifacts.
@@ -157,6 +162,34 @@ pub(crate) enum ConfigRequest {
     Show(Option<PathBuf>),
     /// Whether it is right.
     Check,
+}
+
+/// What is asked of reviews; a run is named by its id or the beginning of it.
+#[derive(Debug)]
+pub(crate) enum ReviewRequest {
+    /// List the runs that wait for a decision.
+    List,
+    /// Show what a run has handed in.
+    Show(String),
+    /// Compare it with what the run was cut from.
+    Diff(String, DiffView),
+    /// Decline it.
+    Decline {
+        run: String,
+        /// Whose decision it is.
+        by: Option<String>,
+    },
+}
+
+/// What is asked of the worktrees of runs; a run is named by its id or the beginning of it.
+#[derive(Debug)]
+pub(crate) enum WorktreeRequest {
+    /// List those that are kept.
+    List,
+    /// Print where one is.
+    Path(String),
+    /// Let go of one.
+    Discard(String),
 }
 
 /// What is asked of notices.
@@ -462,6 +495,8 @@ impl Request {
             Command::Init { to, branch } => Self::Init(InitOptions::at(to).branch(branch)),
             Command::Clone { address, to, token } => chooser.clone_of(address, to, token),
             Command::Task { command } => task(command, json, &chooser)?,
+            Command::Review { command } => Self::Review(review(command)),
+            Command::Worktree { command } => Self::Worktree(worktree(command)),
             Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
             Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
             Command::Artifact { command } => match command {
@@ -478,11 +513,7 @@ impl Request {
                 Self::Gc(workspace, gc(&args, settings.retention), log)
             }
             Command::Purge(args) => purge(args, &chooser)?,
-            Command::Config { command } => Self::Config(match command {
-                ConfigCommand::Show => ConfigRequest::Show(chooser.choose().ok()),
-                ConfigCommand::Path => ConfigRequest::Path,
-                ConfigCommand::Check => ConfigRequest::Check,
-            }),
+            Command::Config { command } => Self::Config(config(command, &chooser)),
             Command::Completions { shell } => Self::Completions(shell),
         })
     }
@@ -550,6 +581,8 @@ impl Request {
                     | Self::Sessions(_)
                     | Self::Transcript { .. }
                     | Self::Export { .. }
+                    | Self::Review(ReviewRequest::List | ReviewRequest::Show(_))
+                    | Self::Worktree(WorktreeRequest::List | WorktreeRequest::Path(_))
                     | Self::Notices(NoticesRequest::List { .. })
                     | Self::Artifacts(_)
                     | Self::GetArtifact(_)
@@ -652,6 +685,8 @@ impl Request {
             | Self::Init(_)
             | Self::Clone(_)
             | Self::Task(_)
+            | Self::Review(_)
+            | Self::Worktree(_)
             | Self::Notices(_)
             | Self::Artifacts(_)
             | Self::GetArtifact(_)
@@ -902,8 +937,53 @@ pub(crate) fn elsewhere(workspace: &OsStr) -> String {
     format!(" --workspace {}", quoted(workspace))
 }
 
-fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
+fn review(command: ReviewCommand) -> ReviewRequest {
+    match command {
+        ReviewCommand::List => ReviewRequest::List,
+        ReviewCommand::Show { run } => ReviewRequest::Show(run),
+        ReviewCommand::Diff { run, stat, patch } => ReviewRequest::Diff(
+            run,
+            match (stat, patch) {
+                (_, true) => DiffView::Patch,
+                (true, _) => DiffView::Stat,
+                _ => DiffView::Summary,
+            },
+        ),
+        ReviewCommand::Decline { run, by } => ReviewRequest::Decline { run, by },
+    }
+}
+
+fn worktree(command: WorktreeCommand) -> WorktreeRequest {
+    match command {
+        WorktreeCommand::List => WorktreeRequest::List,
+        WorktreeCommand::Path { run } => WorktreeRequest::Path(run),
+        WorktreeCommand::Discard { run } => WorktreeRequest::Discard(run),
+    }
+}
+
+fn config(command: ConfigCommand, chooser: &Chooser<'_>) -> ConfigRequest {
+    match command {
+        ConfigCommand::Show => ConfigRequest::Show(chooser.choose().ok()),
+        ConfigCommand::Path => ConfigRequest::Path,
+        ConfigCommand::Check => ConfigRequest::Check,
+    }
+}
+
+/// How a run works in a worktree of its own, if it shall.
+fn isolation(args: &mut RunArgs) -> Result<Option<IsolationOptions>, Failure> {
+    if !args.isolate {
+        return Ok(None);
+    }
+    let mut options = IsolationOptions::new()
+        .scope(std::mem::take(&mut args.scope))
+        .with(rel_paths(&args.with)?);
+    options.from = args.from.take();
+    Ok(Some(options))
+}
+
+fn run(mut args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Failure> {
     let on_record = on_record(&args);
+    let isolation = isolation(&mut args)?;
     let mut workspace = chooser
         .capturing(args.capture)?
         .rollback_on_failure(args.rollback_on_failure)
@@ -952,6 +1032,9 @@ fn run(args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, Fail
             ));
         }
         None => {}
+    }
+    if let Some(isolation) = isolation {
+        options = options.isolated(isolation);
     }
     let elsewhere = chooser.named.as_deref().map(elsewhere).unwrap_or_default();
     if let Some(wait) = args.wait {

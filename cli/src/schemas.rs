@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use stillframe::backends::{CopyOutcome, Diff, Why};
 use stillframe::records::{
-    AllowedSecretRecord, ArtifactRecord, ExportLine, ExportOutcome, NewRepositoryRecord,
-    NoticeRecord, QuarantineRestore, QuarantinedWork, QuestionRecord, RestoreDocument, ResumedWork,
-    RunDocument, RunExport, RunRecord, SavedWork, SessionRecord, TakenSnapshot, TranscriptEntry,
-    UndoOutcome, WorkTaskRecord,
+    AllowedSecretRecord, ArtifactRecord, DiscardedWorktree, ExportLine, ExportOutcome, IsolatedRun,
+    NewRepositoryRecord, NoticeRecord, QuarantineRestore, QuarantinedWork, QuestionRecord,
+    RestoreDocument, ResumedWork, RunDocument, RunExport, RunRecord, SavedWork, SessionRecord,
+    TakenSnapshot, TranscriptEntry, UndoOutcome, WorkTaskRecord,
 };
 use stillframe::schema::{self, JsonSchema, Schema};
 use stillframe::upkeep::{PurgeOutcome, PurgePlan, RemovalOutcome, VerifyOutcome};
@@ -55,6 +55,10 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("restore-copy", of::<CopyOutcome>()),
         ("restore-plan", of::<restore::PlanDocument<'_>>()),
         ("restore", of::<RestoreDocument>()),
+        ("review-decline", of::<IsolatedRun>()),
+        ("review-diff", of::<Diff>()),
+        ("review-list", of::<Vec<IsolatedRun>>()),
+        ("review-show", of::<IsolatedRun>()),
         ("run", of::<RunDocument>()),
         ("runs", of::<Vec<RunRecord>>()),
         ("show-file", of::<content::Document<'_>>()),
@@ -81,6 +85,9 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("undo", of::<UndoOutcome>()),
         ("verify", of::<VerifyOutcome>()),
         ("why", of::<Why>()),
+        ("worktree-discard", of::<DiscardedWorktree>()),
+        ("worktree-list", of::<Vec<IsolatedRun>>()),
+        ("worktree-path", of::<IsolatedRun>()),
     ])
 }
 

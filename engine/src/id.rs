@@ -126,6 +126,10 @@ id!(
     ReviewId, "rev_", "review", new_v4
 );
 id!(
+    /// Names one time that a run was handed in for review: `req_` and 32 hexadecimal digits.
+    ReviewRequestId, "req_", "request", new_v4
+);
+id!(
     /// Names one task that has a branch: `tsk_` and 32 hexadecimal digits. The host's own name of
     /// it is another one.
     WorkTaskId, "tsk_", "task", new_v4

@@ -85,6 +85,7 @@ mod copying;
 
 pub use engine::Engine;
 pub use engine::options::{EngineOptions, Resumer};
+pub use engine::reviews::Review;
 pub use engine::transcript::Transcript;
 pub use error::{Error, ErrorDocument};
 pub use events::event::Event;

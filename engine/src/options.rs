@@ -2,6 +2,7 @@
 //! The options of the engine are in `engine/options.rs`.
 
 pub(crate) mod credentials;
+pub(crate) mod isolation;
 pub(crate) mod new_repository;
 pub(crate) mod notice_sink;
 pub(crate) mod quarantine_scope;
@@ -18,6 +19,7 @@ use stillframe_backends::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::isolation::IsolationOptions;
 pub use self::new_repository::{CloneOptions, InitOptions};
 
 use crate::error::Error;
@@ -201,6 +203,8 @@ pub struct RunOptions {
     /// remote cannot be asked. It is not kept in the queue, and has to be given again where a run
     /// is resumed. Default: none.
     pub work_branch: Option<WorkBranchOptions>,
+    /// How the run works in a worktree of its own; `None`: it works in the workspace itself.
+    pub(crate) isolation: Option<IsolationOptions>,
     /// The further repositories that the run works in.
     pub(crate) repositories: Vec<RepositoryOptions>,
     /// The input that the run, which waits for it, is to go on with.
@@ -226,6 +230,7 @@ impl RunOptions {
             priority: Priority::Interactive,
             limits: RunLimits::default(),
             work_branch: None,
+            isolation: None,
             repositories: Vec::new(),
             follow_up: None,
             own_session: false,
@@ -289,8 +294,49 @@ impl RunOptions {
         self
     }
 
+    /// Has the run work in a worktree and on a branch of its own, which are cut from the tip of a
+    /// branch of the repository that the [workspace](RunOptions::workspace) lies in, or that it is,
+    /// bare. The branch is `stillframe/run/ID`, the worktree `worktrees/ID` in the state directory;
+    /// `ID` is that of the run. Several runs work at once, and nobody's checkout is touched. What
+    /// is in the checkout and not committed is not in the worktree.
+    ///
+    /// If the work ends well, what it has changed and git does not ignore is committed there, and
+    /// the run is [`AwaitingReview`](crate::RunStatus::AwaitingReview): see
+    /// [`Engine::pending_reviews`](crate::Engine::pending_reviews). If it has changed nothing, the
+    /// run is `Completed`, and worktree and branch are let go of. However else it ends, they stay
+    /// until [`Engine::discard_worktree`](crate::Engine::discard_worktree).
+    ///
+    /// ```no_run
+    /// # use stillframe::options::IsolationOptions;
+    /// # use stillframe::{CommandAdapter, Error, RunOptions, SessionManager, WorkspaceOptions};
+    /// # async fn run(session: SessionManager) -> Result<(), Error> {
+    /// let options = RunOptions::new("rename the field")
+    ///     .workspace(WorkspaceOptions::at("/src/app"))
+    ///     .isolated(IsolationOptions::new().from("main".to_owned()));
+    /// let outcome = session.execute_run(options, CommandAdapter::new("agent")).await?;
+    /// if let Some(isolation) = &outcome.isolation {
+    ///     println!("{} is in {}", isolation.worktree_branch, isolation.worktree_path);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The run is refused with `InvalidOptions`, and is on no record, where there is no repository,
+    /// no such branch, or HEAD is detached and no branch is named; also with a
+    /// [work branch](RunOptions::work_branch), with
+    /// [`rollback_on_failure`](WorkspaceOptions::rollback_on_failure), and where it is submitted to
+    /// the queue.
+    pub fn isolated(mut self, isolation: IsolationOptions) -> Self {
+        self.isolation = Some(isolation);
+        self
+    }
+
     /// Refuses what cannot be, before anything is done.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Some(isolation) = &self.isolation {
+            isolation.check()?;
+            self.check_isolation()?;
+        }
         for repository in &self.repositories {
             repository.check()?;
         }
@@ -310,6 +356,21 @@ impl RunOptions {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Refuses what does not go with a worktree of the run's own.
+    fn check_isolation(&self) -> Result<(), Error> {
+        let beside = match &self.workspace {
+            None => "needs a workspace, which says what it is cut from",
+            Some(_) if self.work_branch.is_some() => "is of no task with a work branch",
+            Some(workspace) if workspace.rollback_on_failure => {
+                "is not rolled back, because its worktree is kept as it was left"
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::invalid_options(format!(
+            "a run with a worktree of its own {beside}; the run was not started"
+        )))
     }
 }
 

@@ -18,7 +18,7 @@ pub use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use crate::events::event::{Event, EventSource, EventType};
-use crate::events::{branch_data, data};
+use crate::events::{branch_data, data, isolation_data};
 use crate::policy::{PolicyViolation, Usage};
 use crate::records::block::Block;
 
@@ -114,6 +114,11 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         }
         "followup_waiting" | "followup_detected" | "followup_enqueued" | "followup_resumed"
         | "followup_consumed" => generator.subschema_for::<branch_data::FollowUpMoved<'_>>(),
+        "run_concluded" => generator.subschema_for::<isolation_data::RunConcluded<'_>>(),
+        "run_no_changes_produced" => generator.subschema_for::<isolation_data::NoChangesProduced>(),
+        "review_requested" => generator.subschema_for::<isolation_data::ReviewRequested<'_>>(),
+        "review_declined" => generator.subschema_for::<isolation_data::ReviewDeclined<'_>>(),
+        "worktree_let_go" => generator.subschema_for::<isolation_data::WorktreeLetGo<'_>>(),
         "phase_started" | "phase_completed" | "phase_failed" | "phase_skipped"
         | "phase_cancelled" | "phase_interrupted" => {
             generator.subschema_for::<data::PhaseMoved<'_>>()

@@ -38,6 +38,7 @@ mod git_state;
 mod hash;
 mod history;
 mod hostile;
+mod isolation;
 mod left_out;
 mod library;
 mod listing;

@@ -140,6 +140,19 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     let [made, cloned] = ["made", "cloned"].map(|name| seen.ws.outside().join(name));
     seen.document(0, &format!("init {}", made.display()));
     seen.document(0, &format!("clone {} {}", made.display(), cloned.display()));
+    let isolated = seen.document(0, "run --isolate -- touch handed-in");
+    let run = isolated["run_id"].as_str().unwrap();
+    seen.document(0, "review list");
+    for verb in [
+        "review show",
+        "review diff",
+        "worktree path",
+        "review decline",
+    ] {
+        seen.document(0, &format!("{verb} {run}"));
+    }
+    seen.document(0, "worktree list");
+    seen.document(0, &format!("worktree discard {run}"));
     seen.document(0, "purge notes --plan");
     seen.document(0, "purge notes");
     let other = seen.document(0, "snapshot");

@@ -38,7 +38,7 @@ pub(super) async fn diff(
     shown(outcome, view, tools.console.paint()).map(Reply::paged)
 }
 
-fn shown(outcome: DiffOutcome, view: DiffView, paint: Paint) -> Result<Reply, Failure> {
+pub(super) fn shown(outcome: DiffOutcome, view: DiffView, paint: Paint) -> Result<Reply, Failure> {
     let diff = &outcome.diff;
     let text = match view {
         DiffView::Patch if !diff.has_patch && diff.files_changed > 0 => {

@@ -23,6 +23,7 @@ mod quarantine;
 mod questions;
 pub(crate) mod restore;
 mod retention;
+mod review;
 mod run;
 mod runs;
 pub(crate) mod sessions;
@@ -36,6 +37,7 @@ mod undo;
 pub(crate) mod upkeep;
 mod way_back;
 mod why;
+mod worktree;
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -168,6 +170,8 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Init(options) => new_repository::init(tools, options).await,
         Request::Clone(options) => new_repository::clone(tools, *options).await,
         Request::Task(request) => task::answer(tools, request).await,
+        Request::Review(request) => Box::pin(review::answer(tools, request)).await,
+        Request::Worktree(request) => Box::pin(worktree::answer(tools, request)).await,
         Request::Notices(request) => notices::answer(tools, request).await,
         Request::Artifacts(run) => artifact::list(tools, run.as_deref()).await,
         Request::GetArtifact(key) => artifact::get(tools, &key).await,

@@ -26,7 +26,7 @@ use stillframe::{
 use super::checkpoints::Saved;
 use super::head_moved::head_moved;
 use super::way_back::{self, Foreseen, WayBack};
-use super::{Tools, above, restore, snapshot, task};
+use super::{Tools, above, restore, review, snapshot, task};
 use crate::failure::{self, Failure};
 use crate::output::{self, Console, Reply};
 use crate::progress::ProgressLine;
@@ -190,7 +190,8 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         Some(before) => restore::is_copied_only(tools, before).await,
         None => false,
     };
-    let undo = match is_copied_only || tools.console.shows_notes() {
+    let may_undo = is_copied_only || tools.console.shows_notes();
+    let undo = match may_undo && document.isolation.is_none() {
         // After a signal it is not waited for.
         true => tokio::select! {
             undo = way_back::foresee(tools, &document) => undo,
@@ -257,6 +258,10 @@ fn tell(
     reply.notes.extend(story(ended, elsewhere));
     reply.warnings.extend(warnings(workspace, retains));
     task::tell(reply, saved);
+    let isolation = ended.document.isolation.as_ref();
+    reply
+        .warnings
+        .extend(isolation.into_iter().flat_map(review::left_out));
     if let Some(all) = &workspace.repositories {
         let line = format!(
             "in all of its repositories: {}",
@@ -317,6 +322,13 @@ impl Adapter for Foretold {
         &self,
         context: RunContext,
     ) -> impl Future<Output = Result<AdapterOutput, AdapterError>> + Send {
+        if context.leaves_edits_out == Some(true) {
+            let line = "what is here and not committed is not in the worktree of the run";
+            if let Some(progress) = &self.progress {
+                progress.clear();
+            }
+            self.console.note(line);
+        }
         let follows = "this run cannot be taken back";
         let before = context.snapshot_before.as_deref();
         if let Some(line) =
@@ -468,7 +480,7 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     }
     let own = document.exit_code.and_then(|code| u8::try_from(code).ok());
     match document.status {
-        RunStatus::Completed => own.unwrap_or(0),
+        RunStatus::Completed | RunStatus::AwaitingReview => own.unwrap_or(0),
         RunStatus::WaitingForInput | RunStatus::AwaitingFollowup => EXIT_WAITING,
         RunStatus::Timeout => EXIT_TIMED_OUT,
         RunStatus::Cancelled => own
@@ -518,6 +530,10 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
     if let Some(error) = ended.engine_error {
         lines.push(not_known(error));
     }
+    if let Some(isolation) = &document.isolation {
+        let id = document.run_id.as_str();
+        lines.extend(review::what_next(id, document.status, isolation));
+    }
     let Some(workspace) = &document.workspace else {
         return lines;
     };
@@ -565,8 +581,9 @@ fn story(ended: &Ended<'_>, elsewhere: &str) -> Vec<String> {
             lines.extend(what_next(document, workspace, rollback, elsewhere));
             lines.extend(way_forward(rollback, elsewhere));
         }
-        // One that waits can be taken back once it has ended.
-        None if document.follow_up.is_some() => {}
+        // One that waits can be taken back once it has ended, and in a worktree of its own there is
+        // nothing to take back.
+        None if document.follow_up.is_some() || document.isolation.is_some() => {}
         None => lines.extend(ended.way_back(workspace, elsewhere)),
     }
     lines
@@ -663,6 +680,7 @@ fn ending(ended: &Ended<'_>, elsewhere: &str) -> String {
         RunStatus::Interrupted => "was interrupted",
         RunStatus::WaitingForInput => "rests until somebody answers",
         RunStatus::AwaitingFollowup => "rests until there is new input",
+        RunStatus::AwaitingReview => "has handed something in",
         RunStatus::Pending | RunStatus::Running => "is under way",
         _ => document.status.as_str(),
     };

@@ -177,6 +177,7 @@ fn noun(need: SessionNeed) -> &'static str {
         SessionNeed::Prompt => "a prompt of an agent in another session",
         SessionNeed::Undo => "what can be undone",
         SessionNeed::Effect => "a commit that is not settled",
+        SessionNeed::Worktree => "a worktree of a run that is kept",
         SessionNeed::Event => "an event that is needed",
         SessionNeed::OtherStore => "artifacts in another store",
         SessionNeed::InUse => "work that goes on",

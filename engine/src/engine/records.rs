@@ -138,6 +138,7 @@ impl Engine {
             statuses: query.statuses,
             since: query.since,
             until: query.until,
+            in_place: false,
             limit: query.limit,
         };
         if query.incomplete {
@@ -190,8 +191,8 @@ impl Engine {
                 for (lease, row) in found {
                     let is_claimable = match row.status {
                         status if status.is_terminal() => false,
-                        // It goes on with new input alone.
-                        RunStatus::AwaitingFollowup => false,
+                        // They go on with new input, or a decision, alone.
+                        RunStatus::AwaitingFollowup | RunStatus::AwaitingReview => false,
                         status if status.is_at_rest() => true,
                         _ => owner::is_free(&parts, &row, lease.as_ref())?,
                     };
@@ -430,6 +431,7 @@ fn recorded(store: &dyn StateStore, rows: Vec<RunRow>) -> Result<Vec<RunRecord>,
             CameFor::End(ends) => Some(ends.status()),
             CameFor::Block(_) => None,
         });
+        record.isolation = store.isolation(&record.id)?.map(|row| Box::new(row.into()));
         record.queue = queued.map(|row| row.record(place));
         records.push(record);
     }

@@ -214,6 +214,23 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     FOLLOWUP_RESUMED = "followup_resumed";
     /// No other run gets this input. Data: the same.
     FOLLOWUP_CONSUMED = "followup_consumed";
+    /// The work of a run ended well in a worktree of its own, and what it hands in for review is
+    /// being made. Data: `commit`, `parent` and `tree` of the commit that is about to be made
+    /// (null: there is nothing to commit), `out_of_scope`.
+    RUN_CONCLUDED = "run_concluded";
+    /// The work of a run with a worktree of its own has changed nothing, and worktree and branch
+    /// are let go of. Data: `message`.
+    RUN_NO_CHANGES_PRODUCED = "run_no_changes_produced";
+    /// What a run has handed in waits for somebody's decision. Data: `request_id`, `branch`,
+    /// `base`, `commit`, `tree`, and `recovered` where it was found as it should be after its
+    /// engine had died.
+    REVIEW_REQUESTED = "review_requested";
+    /// What a run has handed in is not wanted; its worktree and its branch stay. Data:
+    /// `request_id`, `reviewer`.
+    REVIEW_DECLINED = "review_declined";
+    /// Worktree and branch of a run were let go of. Data: `branch`, `commit` (where that was),
+    /// `snapshot_id` (what was in the worktree; null: there was none).
+    WORKTREE_LET_GO = "worktree_let_go";
     /// A phase begins, or is gone on with. Data: `phase`, `iteration`.
     PHASE_STARTED = "phase_started";
     /// A phase ended well. Data: as of its beginning, and `duration_ms`.

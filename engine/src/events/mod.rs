@@ -15,6 +15,7 @@ pub(crate) mod data;
 pub(crate) mod draft;
 pub(crate) mod event;
 pub(crate) mod floor;
+pub(crate) mod isolation_data;
 pub(crate) mod notifier;
 pub(crate) mod query;
 

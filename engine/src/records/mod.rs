@@ -12,6 +12,8 @@ pub(crate) mod checkpoint;
 pub(crate) mod effect;
 pub(crate) mod export;
 pub(crate) mod follow_up;
+pub(crate) mod isolated_run;
+pub(crate) mod isolation;
 pub(crate) mod kept_branch;
 pub(crate) mod lease;
 pub(crate) mod new_repository;
@@ -46,7 +48,8 @@ pub(crate) mod work_task;
 
 pub use crate::failure::Failure;
 pub use crate::id::{
-    AgentId, ArtifactId, EffectId, EventId, InvalidId, QuestionId, ReviewId, StepId,
+    AgentId, ArtifactId, EffectId, EventId, InvalidId, QuestionId, ReviewId, ReviewRequestId,
+    StepId,
 };
 pub use agent::{AgentDraft, AgentRecord, AgentStatus};
 pub use allowed_finding::AllowedSecretRecord;
@@ -54,6 +57,7 @@ pub use artifact::{ArtifactDraft, ArtifactRecord, SessionStats};
 pub use effect::{CommitRecord, EffectRecord, EffectStatus};
 pub use export::{ExportLine, ExportOutcome, ExportedArtifact, ExportedRun};
 pub use follow_up::FollowUpRecord;
+pub use isolated_run::{DiscardedWorktree, IsolatedRun, IsolationRecord};
 pub use new_repository::NewRepositoryRecord;
 pub use notice::{NoticeKind, NoticeRecord, NoticeStatus};
 pub use operation::OperationKind;

@@ -8,6 +8,7 @@ use stillframe_backends::{BackendKind, Diff, EntryKind, Snapshot};
 use crate::failure::Failure;
 use crate::id::{RunId, SessionId};
 use crate::records::follow_up::FollowUpRecord;
+use crate::records::isolated_run::IsolationRecord;
 use crate::records::output::AdapterOutput;
 use crate::records::question::QuestionRecord;
 use crate::records::repositories::SavedRepositories;
@@ -51,6 +52,9 @@ pub struct RunOutcome {
     pub questions: Vec<QuestionRecord>,
     /// What it waits with, if it is [`AwaitingFollowup`](crate::RunStatus::AwaitingFollowup).
     pub follow_up: Option<FollowUpRecord>,
+    /// Where it works, and what it has handed in; `None`: it has no
+    /// [worktree of its own](crate::RunOptions::isolated).
+    pub isolation: Option<IsolationRecord>,
     /// Whether this is the stored outcome and nothing was run, because the run had ended before the
     /// call or still waits for an answer.
     pub is_stored: bool,
@@ -62,7 +66,7 @@ pub struct RunOutcome {
 pub struct RunResult {
     /// `completed`, `failed`, `timeout` or `cancelled`; `interrupted` if the engine was shut down
     /// meanwhile and the run can be resumed; `waiting_for_input` if it is parked until somebody
-    /// answers.
+    /// answers; `awaiting_review` if it has handed something in.
     pub status: RunStatus,
     /// The exit code of a command; `None` for other adapters, unless they gave one.
     pub exit_code: Option<i32>,
@@ -125,6 +129,10 @@ pub struct RunDocument {
     /// What the run waits with, if it waits for new input; left out if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_up: Option<FollowUpRecord>,
+    /// Where the run works that has a worktree of its own, and what it has handed in; left out if
+    /// it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<IsolationRecord>,
     /// Whether the run had ended before it was asked for; left out if it had not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stored: bool,
@@ -183,6 +191,7 @@ impl RunOutcome {
             phases: self.phases.clone(),
             questions: self.questions.clone(),
             follow_up: self.follow_up.clone(),
+            isolation: self.isolation.clone(),
             is_stored: self.is_stored,
         }
     }

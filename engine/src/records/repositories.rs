@@ -57,7 +57,7 @@ pub(crate) struct KeptRepository {
 }
 
 /// A path of any bytes.
-mod path {
+pub(crate) mod path {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::path::{Path, PathBuf};
@@ -65,11 +65,11 @@ mod path {
     use serde::{Deserializer, Serializer};
     use stillframe_model::path::{deserialize_lossless, serialize_lossless};
 
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         serialize_lossless(path.as_os_str().as_bytes(), to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         let bytes = deserialize_lossless(from)?;
         Ok(OsString::from_vec(bytes).into())
     }

@@ -40,6 +40,19 @@ pub enum RunStatus {
     /// It is blocked, its work branch is proven to have what it has, and no engine has it: it goes
     /// on with new input.
     AwaitingFollowup,
+    /// It worked in a worktree of its own, and its work has ended well: what it hands in for review
+    /// is being made.
+    Candidate,
+    /// Somebody's decision about what it has handed in is waited for, and no engine has it.
+    AwaitingReview,
+    /// What it has handed in was approved, and is being merged.
+    Merging,
+    /// What it has handed in was merged.
+    Merged,
+    /// What it has handed in was declined, and stays where it is.
+    Declined,
+    /// What it has handed in was approved, and conflicts with what others have done.
+    MergeFailed,
 }
 
 /// What happens to a run.
@@ -84,6 +97,14 @@ pub(crate) enum RunEvent {
     Proven,
     /// Nobody knows whether the remote has what was to be saved of a blocked run.
     Unproven,
+    /// The work ended well in a worktree of its own, and what it has come to is to be handed in.
+    Concluded,
+    /// Something was handed in for review.
+    HandedIn,
+    /// It was reviewed, and is not wanted.
+    Declined,
+    /// What was handed in is not there any more as it was.
+    Lost,
 }
 
 /// What a run ends as once its work is saved.
@@ -141,12 +162,15 @@ impl EndsAs {
 impl RunEvent {
     /// Whether it parks the run, so that it can go on.
     pub(crate) fn is_rest(self) -> bool {
-        matches!(self, Self::Interrupted | Self::Parked | Self::Proven)
+        matches!(
+            self,
+            Self::Interrupted | Self::Parked | Self::Proven | Self::HandedIn
+        )
     }
 }
 
 impl RunStatus {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Pending,
         Self::Running,
         Self::Completed,
@@ -160,6 +184,12 @@ impl RunStatus {
         Self::Blocked,
         Self::Checkpointing,
         Self::AwaitingFollowup,
+        Self::Candidate,
+        Self::AwaitingReview,
+        Self::Merging,
+        Self::Merged,
+        Self::Declined,
+        Self::MergeFailed,
     ];
 
     /// The name that JSON documents use.
@@ -178,6 +208,12 @@ impl RunStatus {
             Self::Blocked => "blocked",
             Self::Checkpointing => "checkpointing",
             Self::AwaitingFollowup => "awaiting_followup",
+            Self::Candidate => "candidate",
+            Self::AwaitingReview => "awaiting_review",
+            Self::Merging => "merging",
+            Self::Merged => "merged",
+            Self::Declined => "declined",
+            Self::MergeFailed => "merge_failed",
         }
     }
 
@@ -190,7 +226,13 @@ impl RunStatus {
     pub fn is_terminal(self) -> bool {
         matches!(
             self,
-            Self::Completed | Self::Failed | Self::Cancelled | Self::Timeout
+            Self::Completed
+                | Self::Failed
+                | Self::Cancelled
+                | Self::Timeout
+                | Self::Merged
+                | Self::Declined
+                | Self::MergeFailed
         )
     }
 
@@ -202,11 +244,15 @@ impl RunStatus {
             .collect()
     }
 
-    /// Whether no engine holds it, and it can be resumed, at once or after an answer or new input.
+    /// Whether no engine holds it, and it can be resumed, at once or after an answer or new input,
+    /// or waits for somebody's decision.
     pub(crate) fn is_at_rest(self) -> bool {
         matches!(
             self,
-            Self::Interrupted | Self::WaitingForInput | Self::AwaitingFollowup
+            Self::Interrupted
+                | Self::WaitingForInput
+                | Self::AwaitingFollowup
+                | Self::AwaitingReview
         )
     }
 
@@ -215,9 +261,17 @@ impl RunStatus {
         matches!(self, Self::Running | Self::Asking)
     }
 
-    /// Whether its work has ended, and its engine has to save it before the run moves on.
+    /// Whether its work has ended, and its engine has to save, commit or merge it before the run
+    /// moves on.
     pub(crate) fn is_being_saved(self) -> bool {
-        matches!(self, Self::Persisting | Self::Blocked | Self::Checkpointing)
+        matches!(
+            self,
+            Self::Persisting
+                | Self::Blocked
+                | Self::Checkpointing
+                | Self::Candidate
+                | Self::Merging
+        )
     }
 
     /// What the snapshot after the work is taken for, when the work left the run here.
@@ -274,10 +328,18 @@ impl RunStatus {
             (Self::Blocked, RunEvent::CheckpointBegun) => Self::Checkpointing,
             (Self::Checkpointing, RunEvent::Proven) => Self::AwaitingFollowup,
             (Self::Checkpointing, RunEvent::Unproven) => Self::Failed,
+            (Self::Running, RunEvent::Concluded) => Self::Candidate,
+            (Self::Candidate, RunEvent::HandedIn) => Self::AwaitingReview,
+            // There was nothing to hand in.
+            (Self::Candidate, RunEvent::Done) => Self::Completed,
+            (Self::AwaitingReview, RunEvent::Declined) => Self::Declined,
+            (Self::AwaitingReview, RunEvent::Lost) => Self::Failed,
             (from, event) => return Err(IllegalEvent { from, event }),
         };
         let logged = match (to, event) {
-            (Self::Pending, _) => unreachable!("no row leads to pending"),
+            (Self::Pending | Self::Merging | Self::Merged | Self::MergeFailed, _) => {
+                unreachable!("no row leads to {to}")
+            }
             (Self::Running, RunEvent::Answered) => EventType::QUESTION_CONSUMED,
             (Self::Running, RunEvent::Withdrawn) => EventType::QUESTION_WITHDRAWN,
             (Self::Running, _) => EventType::RUN_STARTED,
@@ -291,6 +353,9 @@ impl RunStatus {
             (Self::Persisting | Self::Checkpointing, _) => EventType::PERSIST_STARTED,
             (Self::Blocked, _) => EventType::RUN_BLOCKED,
             (Self::AwaitingFollowup, _) => EventType::FOLLOWUP_WAITING,
+            (Self::Candidate, _) => EventType::RUN_CONCLUDED,
+            (Self::AwaitingReview, _) => EventType::REVIEW_REQUESTED,
+            (Self::Declined, _) => EventType::REVIEW_DECLINED,
         };
         Ok(Transition { to, logged })
     }
@@ -324,6 +389,10 @@ impl fmt::Display for RunEvent {
             Self::CheckpointBegun => "checkpointing",
             Self::Proven => "proven to be saved",
             Self::Unproven => "given up as not proven to be saved",
+            Self::Concluded => "concluded",
+            Self::HandedIn => "handed in for review",
+            Self::Declined => "declined",
+            Self::Lost => "given up as not there any more",
         })
     }
 }
@@ -332,8 +401,8 @@ impl fmt::Display for RunEvent {
 mod tests {
     use super::*;
 
-    const STATES: [RunStatus; 13] = RunStatus::ALL;
-    const EVENTS: [RunEvent; 25] = [
+    const STATES: [RunStatus; 19] = RunStatus::ALL;
+    const EVENTS: [RunEvent; 29] = [
         RunEvent::Started,
         RunEvent::Refused,
         RunEvent::Done,
@@ -359,6 +428,10 @@ mod tests {
         RunEvent::CheckpointBegun,
         RunEvent::Proven,
         RunEvent::Unproven,
+        RunEvent::Concluded,
+        RunEvent::HandedIn,
+        RunEvent::Declined,
+        RunEvent::Lost,
     ];
 
     /// The rows of states that have to do with a work branch.
@@ -398,11 +471,29 @@ mod tests {
         rows
     }
 
+    /// The rows of states that have to do with a review.
+    fn rows_of_reviews() -> Vec<(RunStatus, RunEvent, RunStatus)> {
+        use {RunEvent as Event, RunStatus as Status};
+        vec![
+            (Status::Running, Event::Concluded, Status::Candidate),
+            (Status::Candidate, Event::HandedIn, Status::AwaitingReview),
+            (Status::Candidate, Event::Done, Status::Completed),
+            (Status::AwaitingReview, Event::Declined, Status::Declined),
+            (Status::AwaitingReview, Event::Lost, Status::Failed),
+        ]
+    }
+
     #[test]
-    fn a_run_ends_as_each_status_that_is_an_end_and_no_other() {
+    fn a_run_ends_as_each_status_that_is_an_end_without_a_review_and_no_other() {
+        let of_reviews = [
+            RunStatus::Merged,
+            RunStatus::Declined,
+            RunStatus::MergeFailed,
+        ];
         for status in RunStatus::ALL {
             let ends = EndsAs::parse(status.as_str());
-            assert_eq!(ends.is_some(), status.is_terminal(), "{status}");
+            let is_end = status.is_terminal() && !of_reviews.contains(&status);
+            assert_eq!(ends.is_some(), is_end, "{status}");
             assert_eq!(ends.map(EndsAs::status).unwrap_or(status), status);
         }
     }
@@ -470,11 +561,13 @@ mod tests {
             ),
         ];
         let saving = rows_of_saving();
+        let reviews = rows_of_reviews();
         for from in STATES {
             for event in EVENTS {
                 let row = table
                     .iter()
                     .chain(&saving)
+                    .chain(&reviews)
                     .find(|(f, e, _)| (*f, *e) == (from, event));
                 assert_eq!(
                     from.next(event).map(|t| t.to).ok(),
@@ -518,7 +611,7 @@ mod tests {
         for from in STATES.into_iter().filter(|s| s.is_terminal()) {
             assert!(EVENTS.iter().all(|e| from.next(*e).is_err()), "{from}");
         }
-        assert_eq!(STATES.iter().filter(|s| s.is_terminal()).count(), 4);
+        assert_eq!(STATES.iter().filter(|s| s.is_terminal()).count(), 7);
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub(crate) struct KeptOptions<W> {
     /// The further repositories that it works in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) repositories: Vec<KeptRepository>,
+    /// How it works in a worktree of its own, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) isolation: Option<Value>,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
@@ -315,6 +318,7 @@ mod tests {
             engine_limits: RunLimits::default(),
             work_branch: None,
             repositories: Vec::new(),
+            isolation: None,
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
             hot_wait_ms: None,

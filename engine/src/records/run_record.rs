@@ -10,6 +10,7 @@ use crate::id::{RunId, SessionId};
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::ArtifactRecord;
 use crate::records::effect::{CommitRecord, EffectRecord};
+use crate::records::isolated_run::IsolationRecord;
 use crate::records::lease::Lease;
 use crate::records::question::QuestionRecord;
 use crate::records::queue::QueueRecord;
@@ -75,6 +76,10 @@ pub struct RunRecord {
     /// How many phases were begun in it; each iteration of one counts.
     #[serde(default)]
     pub total_iterations: u64,
+    /// Where it works, and what it has handed in, if it has a worktree of its own. In JSON only
+    /// then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Box<IsolationRecord>>,
     /// What the queue has of it; `None`: it was not submitted. In JSON only if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueRecord>,
@@ -173,6 +178,7 @@ impl RunRecord {
             output: row.output,
             workspace: WorkspaceSummary::of(&row.summary).map(Box::new),
             ends_as: None,
+            isolation: None,
             total_agents: totals.agents,
             total_tool_calls: totals.tool_calls,
             total_tokens: totals.tokens,

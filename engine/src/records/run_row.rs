@@ -8,6 +8,7 @@ use stillframe_backends::SnapshotId;
 
 use crate::failure::Failure;
 use crate::id::{EngineId, RunId, SessionId};
+use crate::records::isolation::IsolationRow;
 use crate::records::lease::Lease;
 use crate::records::run::RunStatus;
 
@@ -19,6 +20,8 @@ pub(crate) struct NewRun {
     pub(crate) input: String,
     pub(crate) options: Value,
     pub(crate) workspace: Option<RunWorkspace>,
+    /// Where it is to work, if that is a worktree of its own, of which nothing is made yet.
+    pub(crate) isolation: Option<Box<IsolationRow>>,
     pub(crate) at: Timestamp,
     /// Whose it is.
     pub(crate) lease: Lease,

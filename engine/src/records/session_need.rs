@@ -21,6 +21,8 @@ pub enum SessionNeed {
     Undo,
     /// A commit of a run of it is neither made nor given up yet.
     Effect,
+    /// A run of it has a worktree of its own that was not let go of.
+    Worktree,
     /// An event of it says which snapshots were removed, when retention was announced, or which
     /// refs an earlier version has made.
     Event,
@@ -40,6 +42,7 @@ impl SessionNeed {
             "prompt" => Self::Prompt,
             "undo" => Self::Undo,
             "effect" => Self::Effect,
+            "worktree" => Self::Worktree,
             "event" => Self::Event,
             _ => return None,
         })

@@ -424,7 +424,9 @@ impl Closed {
     /// What the end of a run is for its steps.
     pub(crate) fn of(event: RunEvent) -> Self {
         match event {
-            RunEvent::Done | RunEvent::Persisted(EndsAs::Completed) => Self::Completed,
+            RunEvent::Done | RunEvent::Concluded | RunEvent::Persisted(EndsAs::Completed) => {
+                Self::Completed
+            }
             RunEvent::Cancelled | RunEvent::Persisted(EndsAs::Cancelled) => Self::Cancelled,
             event if event.is_rest() => Self::Interrupted,
             _ => Self::Failed,

@@ -11,7 +11,7 @@ use crate::records::queue::QueueState;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::run::give_up::{end_own_session, give_up};
-use crate::run::lock::RunLock;
+use crate::run::lock::{LockedPlace, RunLock};
 use crate::run::on_record::Settled;
 use crate::run::owner::has_owner;
 use crate::run::recorded::{Claim, Recorded, recorded};
@@ -150,18 +150,25 @@ pub(crate) async fn has_its_workspace(core: &Core, run: &RunRow) -> Result<bool,
     };
     let (parts, asked) = (core.parts.clone(), run.clone());
     let looked = move || {
-        let workspace = match has_owner(&parts, &asked)? {
+        if !has_owner(&parts, &asked)? {
+            return Ok(None);
+        }
+        let isolation = parts
+            .reader
+            .read_blocking(|store| store.isolation(&asked.id))?;
+        Ok::<_, Error>(match isolation {
+            Some(row) => Some(LockedPlace::worktree(&parts.state_dir, &row.worktree_path)),
             // One that is gone is nobody's.
-            true => Workspace::open(&recorded.path, &parts.state_dir).ok(),
-            false => None,
-        };
-        Ok::<_, Error>(workspace)
+            None => Workspace::open(&recorded.path, &parts.state_dir)
+                .ok()
+                .map(|workspace| LockedPlace::workspace(&workspace)),
+        })
     };
-    let Some(workspace) = core.parts.blocking.run(looked).await?? else {
+    let Some(place) = core.parts.blocking.run(looked).await?? else {
         return Ok(false);
     };
     let blocking = &core.parts.blocking;
-    let lock = RunLock::acquire(&workspace, "a cancellation", Duration::ZERO, blocking);
+    let lock = RunLock::acquire_at(&place, "a cancellation", Duration::ZERO, blocking);
     match lock.await {
         Ok(_) => Ok(false),
         Err(e) if e.kind() == ErrorKind::Busy => Ok(true),

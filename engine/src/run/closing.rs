@@ -1,6 +1,7 @@
 //! What the engine saw after the work of a run.
 
 use std::io::Write;
+use std::time::Duration;
 
 use serde_json::Value;
 use stillframe_artifact_store::{ArtifactKey, ArtifactMeta};
@@ -25,6 +26,10 @@ use crate::state::registering::Registering;
 use crate::step::artifact::{self, own_key};
 use crate::workspace::compare;
 use crate::workspace::opened::Opened;
+
+/// How long the captures after the work of a run wait for their turn. Much longer than any
+/// operation by hand: without them nobody knows what the run did.
+pub(crate) const CLOSING_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What the engine saw after the work of a run.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +146,7 @@ pub(crate) async fn diff(
 }
 
 /// A patch that becomes an artifact.
-struct Keeping {
+pub(super) struct Keeping {
     key: ArtifactKey,
     /// On its way into the store, with what keeps clean-ups away until it is registered; `None`: it
     /// is there, and registered.
@@ -150,7 +155,9 @@ struct Keeping {
 
 impl Keeping {
     /// Waits until it is there; of one that is new the answer has what is to be registered.
-    async fn kept(self) -> Result<(ArtifactKey, Option<(ArtifactMeta, Registering)>), Error> {
+    pub(super) async fn kept(
+        self,
+    ) -> Result<(ArtifactKey, Option<(ArtifactMeta, Registering)>), Error> {
         let put = match self.put {
             Some((putting, registering)) => Some((putting.done().await?, registering)),
             None => None,
@@ -160,7 +167,7 @@ impl Keeping {
 }
 
 /// Has the store read the whole patch, unless it has it. Blocks, but not for what is to be read.
-fn keep(
+pub(super) fn keep(
     core: &Core,
     stem: &str,
     (session_id, run_id): (&SessionId, &RunId),
@@ -187,4 +194,4 @@ fn keep(
 }
 
 /// How the key of a patch begins.
-const PATCH: &str = "patch_";
+pub(super) const PATCH: &str = "patch_";

@@ -82,8 +82,12 @@ impl Changed {
             return Ok(None);
         };
         let ids = (workspace.before.clone(), workspace.after.clone());
+        let run_id = run.id.clone();
         let read = move |store: &dyn StateStore| {
-            Ok(store.snapshot(&ids.0)?.is_some() && store.snapshot(&ids.1)?.is_some())
+            // What was done in a worktree of its own is nothing to be undone in the workspace.
+            let is_isolated = store.isolation(&run_id)?.is_some();
+            let [before, after] = [store.snapshot(&ids.0)?, store.snapshot(&ids.1)?];
+            Ok(!is_isolated && before.is_some() && after.is_some())
         };
         let are_there = core.parts.reader.read(read).await?;
         Ok(are_there.then_some(Self {
@@ -95,6 +99,17 @@ impl Changed {
 }
 
 impl End {
+    /// An end of a run whose work had ended before, as the row has it.
+    pub(crate) fn of_row(event: RunEvent, said: impl Serialize, run: &RunRow) -> Self {
+        Self {
+            exit_code: run.exit_code,
+            error: run.error.clone(),
+            output: run.output.clone(),
+            workspace: run.summary.clone(),
+            ..Self::new(event, said)
+        }
+    }
+
     /// An end without an outcome, of a run whose work had not begun.
     pub(crate) fn new(event: RunEvent, said: impl Serialize) -> Self {
         Self {
@@ -141,8 +156,9 @@ pub(crate) async fn end_run(
             end.is_recovered,
         ));
     }
-    // What was proven is on record whatever somebody wants since; it is cancelled from there.
-    if is_rest && end.event != RunEvent::Proven {
+    // What was proven is on record whatever somebody wants since; it is cancelled from there. What
+    // is handed in is declined from there.
+    if is_rest && !matches!(end.event, RunEvent::Proven | RunEvent::HandedIn) {
         changes.push(Change::RefuseIfCancelled(run_id.clone()));
     }
     if let Some(left) = end.left {

@@ -9,6 +9,7 @@ mod captures;
 mod ending;
 mod further;
 mod going_on;
+mod isolated;
 mod queued;
 mod result;
 
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stillframe_backends::{
-    Backend, BackendKind, ErrorKind, Interrupt, Label, Operation, RetainContent, Snapshot,
-    SnapshotId, printable_size,
+    Backend, BackendKind, ErrorKind, Interrupt, Label, Operation, PreparedCandidate, RetainContent,
+    Snapshot, SnapshotId, printable_size,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +51,7 @@ use crate::records::run_document::{BegunAs, KeptOptions, document};
 use crate::records::run_row::{NewRun, RunRow, RunWorkspace};
 use crate::records::session::SessionStatus;
 use crate::records::step::milliseconds;
-use crate::run::closing::Closing;
+use crate::run::closing::{CLOSING_LOCK_TIMEOUT, Closing};
 use crate::run::heartbeat::{self, new_lease};
 use crate::run::lock::RunLock;
 use crate::run::recorded::{self, Claim, Recorded};
@@ -69,6 +70,7 @@ use crate::workspace::{backends, turn};
 use captures::CaptureRequest;
 use ending::abandon;
 use further::Further;
+use isolated::Isolated;
 use queued::Queued;
 pub(crate) use queued::{Begun, begin, options_of, submit};
 use result::{judged, result, unwanted, violated};
@@ -101,6 +103,10 @@ pub(crate) struct RunTask {
     on_branch: Option<Box<ResumedWork>>,
     /// The further repositories that it works in.
     further: Vec<Further>,
+    /// Where it works, if that is a worktree of its own, which becomes its workspace.
+    isolated: Option<Box<Isolated>>,
+    /// What it is about to hand in.
+    concluded: Option<Box<PreparedCandidate>>,
     /// The task whose work it does, once its workspace is on the branch of that.
     task: Option<WorkTaskId>,
     /// What is needed to go on, where its work has stopped for that.
@@ -151,12 +157,11 @@ enum NotStarted {
 pub(crate) async fn execute(
     core: &Core,
     session_id: &SessionId,
-    options: RunOptions,
+    mut options: RunOptions,
     adapter: BoxAdapter,
 ) -> Result<RunOutcome, Error> {
     let permit = core.admit()?;
     options.check()?;
-    let mut options = options;
     let recorded = match &options.run_id {
         Some(id) => recorded::recorded_when_settled(core, id).await?,
         None => None,
@@ -182,29 +187,37 @@ pub(crate) async fn execute(
             options.repositories = further::as_begun(&recorded.row, given)?;
         }
     }
-    let parts = core.parts.clone();
-    let (options, adapter, workspace, further) = core
+    let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
+    let begun = recorded.as_ref().map(|recorded| recorded.row.clone());
+    let (parts, id) = (core.parts.clone(), run_id.clone());
+    let (options, adapter, workspace, further, isolated) = core
         .parts
         .blocking
         .run(move || {
             let mut options = options;
-            let workspace = place(&parts, &options)?;
+            let isolated = isolated::plan(&parts, &mut options, &id, begun.as_ref())?;
+            let workspace = match &isolated {
+                Some(_) => None,
+                None => place(&parts, &options)?,
+            };
             check_branch(&options)?;
             let further = further::open(&parts, &mut options, workspace.as_ref())?;
             let directory = workspace.as_ref().map(|p| p.opened.workspace.disk_path());
-            adapter.check(directory)?;
+            let cut_from = options.workspace.as_ref().map(|options| &*options.path);
+            adapter.check(directory.or(cut_from))?;
             limit_call_of_model(&mut options, &adapter);
             parts.reserve.check("the run")?;
-            Ok::<_, Error>((options, adapter, workspace, further))
+            Ok::<_, Error>((options, adapter, workspace, further, isolated))
         })
         .await??;
-    let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
     let mut options = options;
     if let Some(recorded) = &recorded {
         // Its properties stay as they were when it was begun.
         options.resumable |= recorded.row.begun_as().resumable;
         let opened = workspace.as_ref().map(|place| &place.opened);
-        recorded::check_workspace(&recorded.row, opened)?;
+        if isolated.is_none() {
+            recorded::check_workspace(&recorded.row, opened)?;
+        }
         if recorded.claim() == Claim::Held {
             return Err(recorded.held().in_run(run_id));
         }
@@ -228,6 +241,8 @@ pub(crate) async fn execute(
         tended: None,
         on_branch: None,
         further,
+        isolated: isolated.map(Box::new),
+        concluded: None,
         task: None,
         block: None,
         heeds_reports: false,
@@ -438,8 +453,10 @@ impl RunTask {
     /// Goes on with a run that nobody has.
     async fn resumed(&mut self, recorded: Recorded) -> Result<RunOutcome, Error> {
         let in_run = self.run_id.clone();
+        let isolated = self.isolate().await.map_err(|e| e.in_run(in_run.clone()))?;
         // The previous holder may still exist, and hold the workspace.
         let locks = match self.workspace.clone() {
+            Some(_) if isolated.is_some() => Vec::from_iter(isolated),
             Some(place) => {
                 if let Err(e) = place.backend.clone() {
                     return Err(Error::new(e.kind(), SharedError(e)).in_run(in_run));
@@ -629,6 +646,7 @@ impl RunTask {
         let mut tries = 1;
         loop {
             let mut changes = vec![self.hold.fence()];
+            changes.extend(self.made());
             changes.extend(self.begun_tasks().await?);
             let begun = self.step(RunEvent::Started, &said, changes);
             match begun.await {
@@ -701,6 +719,7 @@ impl RunTask {
             self.heeds_reports &= violations.is_empty();
             result = judged(result, &violations);
         }
+        self.conclude(&mut result, &closing).await;
         let rollback = self.roll_back(&closing, result.status).await;
         let outcome = Box::pin(self.end(result, closing, rollback, &steps)).await;
         locks.into_iter().for_each(RunLock::release);
@@ -774,6 +793,10 @@ impl RunTask {
                 before: place.before.clone(),
                 after: place.after.clone(),
             }),
+            isolation: self
+                .isolated
+                .as_ref()
+                .map(|isolated| Box::new(isolated.row.clone())),
             at: self.core.parts.now(),
             lease: new_lease(&self.core.parts, self.hold.epoch)?,
         })
@@ -786,15 +809,25 @@ impl RunTask {
         if is_stopped() {
             return Err(NotStarted::Cancelled);
         }
-        let taken = self.unpacked().map_err(NotStarted::Refused)?;
+        let taken = match self.isolate().await.map_err(NotStarted::Refused)? {
+            Some(lock) => Some(lock),
+            None => self.unpacked().map_err(NotStarted::Refused)?,
+        };
         let Some(place) = self.workspace.clone() else {
             return Ok((Vec::new(), None));
         };
+        if is_stopped() {
+            return Err(NotStarted::Cancelled);
+        }
         let backend = place
             .backend
             .clone()
             .map_err(|e| NotStarted::Refused(Error::new(e.kind(), SharedError(e))))?;
-        let lock_timeout = self.core.parts.settings.lock_timeout;
+        let lock_timeout = match self.isolated {
+            // Captures of other runs, in worktrees of the same repository, are in no user's way.
+            Some(_) => CLOSING_LOCK_TIMEOUT,
+            None => self.core.parts.settings.lock_timeout,
+        };
         let locks = match taken {
             Some(lock) => vec![lock],
             None => tokio::select! {
@@ -845,11 +878,9 @@ impl RunTask {
             session_id: self.session_id.clone(),
             run_id: self.run_id.clone(),
             input: self.options.input.clone(),
-            workspace: self
-                .workspace
-                .as_ref()
-                .map(|place| place.opened.workspace.disk_path().to_owned()),
+            workspace: self.working_directory(),
             snapshot_before: before,
+            leaves_edits_out: self.leaves_edits_out(),
             follow_up: self.follow_up.clone(),
             cancellation: work.clone(),
             blocking: self.core.parts.blocking.clone(),
@@ -982,6 +1013,7 @@ fn kept(options: &RunOptions, engine_limits: &RunLimits) -> Value {
             .iter()
             .map(RepositoryOptions::kept)
             .collect(),
+        isolation: options.isolation.as_ref().map(document),
         limits: options.limits.clone(),
         engine_limits: engine_limits.clone(),
         metadata: options.metadata.clone(),

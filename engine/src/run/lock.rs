@@ -1,9 +1,11 @@
 //! The run lock: one run, restore or undo at a time in a workspace, over all processes.
 
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use stillframe_backends::{ErrorKind, PathError, Workspace, printable};
+use stillframe_backends::{ErrorKind, PathError, StateDir, Workspace, printable};
 use stillframe_disk::lock::{read_holder, try_lock, write_holder};
 use tokio::time::Instant;
 
@@ -24,6 +26,38 @@ pub(crate) struct RunLock {
     file: File,
 }
 
+/// What a run lock is of.
+#[derive(Clone, Debug)]
+pub(crate) struct LockedPlace {
+    state_dir: StateDir,
+    /// Of the file that the lock lies on.
+    name: String,
+    /// For messages.
+    path: PathBuf,
+}
+
+impl LockedPlace {
+    /// A workspace.
+    pub(crate) fn workspace(workspace: &Workspace) -> Self {
+        Self {
+            state_dir: workspace.state().clone(),
+            name: format!("{}.run", workspace.id()),
+            path: workspace.disk_path().to_owned(),
+        }
+    }
+
+    /// The worktree of a run, also where that is not there: it shares the id of the workspace that
+    /// the run came from, and runs in both are in nobody's way.
+    pub(crate) fn worktree(state_dir: &StateDir, path: &Path) -> Self {
+        let name = blake3::hash(path.as_os_str().as_bytes()).to_hex();
+        Self {
+            state_dir: state_dir.clone(),
+            name: format!("worktree-{}.run", &name[..32]),
+            path: path.to_owned(),
+        }
+    }
+}
+
 enum Attempt {
     Taken(RunLock),
     /// By whom, in the holder's words.
@@ -33,25 +67,36 @@ enum Attempt {
 }
 
 impl RunLock {
-    /// Waits for the right to change `workspace`, at most for `lock_timeout`; after that it is
-    /// `Busy`, and the message names the holder, or the processes that a run is survived by whose
-    /// engine died. `holder` is what others will read.
+    /// As [`RunLock::acquire_at`], of a workspace.
     pub(crate) async fn acquire(
         workspace: &Workspace,
         holder: &str,
         lock_timeout: Duration,
         blocking: &Blocking,
     ) -> Result<Self, Error> {
+        let place = LockedPlace::workspace(workspace);
+        Self::acquire_at(&place, holder, lock_timeout, blocking).await
+    }
+
+    /// Waits for the right to change `place`, at most for `lock_timeout`; after that it is
+    /// `Busy`, and the message names the holder, or the processes that a run is survived by whose
+    /// engine died. `holder` is what others will read.
+    pub(crate) async fn acquire_at(
+        place: &LockedPlace,
+        holder: &str,
+        lock_timeout: Duration,
+        blocking: &Blocking,
+    ) -> Result<Self, Error> {
         let deadline = Instant::now() + lock_timeout.min(MAX_WAIT);
         loop {
-            let (place, text) = (workspace.clone(), holder.to_owned());
-            let attempt = blocking.run(move || attempt(&place, &text)).await;
+            let (asked, text) = (place.clone(), holder.to_owned());
+            let attempt = blocking.run(move || attempt(&asked, &text)).await;
             let attempt = match attempt?? {
                 Attempt::Taken(lock) => return Ok(lock),
                 attempt => attempt,
             };
             if Instant::now() >= deadline {
-                let path = printable(workspace.disk_path());
+                let path = printable(&place.path);
                 return Err(Error::new(
                     ErrorKind::Busy,
                     match attempt {
@@ -80,13 +125,13 @@ impl RunLock {
     }
 }
 
-fn attempt(workspace: &Workspace, holder: &str) -> Result<Attempt, PathError> {
-    let (mut file, path) = lock_file::open(workspace.state(), &format!("{}.run", workspace.id()))?;
+fn attempt(place: &LockedPlace, holder: &str) -> Result<Attempt, PathError> {
+    let (mut file, path) = lock_file::open(&place.state_dir, &place.name)?;
     if !try_lock(&file).map_err(PathError::at("lock", &path))? {
         return Ok(Attempt::Held(read_holder(&mut file)));
     }
     if let Some(run) = run_of(&read_holder(&mut file)) {
-        let survivors = survivors::survivors(&run, workspace.state().path());
+        let survivors = survivors::survivors(&run, place.state_dir.path());
         if !survivors.is_empty() {
             return Ok(Attempt::Left(survivors));
         }

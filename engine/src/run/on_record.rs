@@ -3,6 +3,7 @@
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::RunId;
+use crate::records::isolation::IsolationRow;
 use crate::records::lease::Lease;
 use crate::records::queue::QueueState;
 use crate::records::restore_document::RestoreRow;
@@ -31,6 +32,8 @@ pub(super) struct OnRecord {
     pub(super) queue: Option<QueueState>,
     /// Its rollback, if one had begun.
     pub(super) rollback: Option<RestoreRow>,
+    /// Its own worktree, if it has one.
+    pub(super) isolation: Option<IsolationRow>,
 }
 
 impl OnRecord {
@@ -42,6 +45,7 @@ impl OnRecord {
                 lease: store.lease(&asked)?,
                 queue: store.queue_row(&asked)?.map(|row| row.state),
                 rollback: store.rollback_of_run(&asked)?,
+                isolation: store.isolation(&asked)?,
             })
         };
         core.parts.reader.read(read).await

@@ -39,7 +39,7 @@ pub(crate) enum Claim {
     Ended,
     /// It can be gone on with.
     Claimable,
-    /// It rests until somebody answers, or there is new input.
+    /// It rests until somebody answers or decides, or there is new input.
     Waiting,
     /// Somebody has it.
     Held,
@@ -54,7 +54,7 @@ impl Recorded {
             status if status.is_terminal() => Claim::Ended,
             _ if self.is_queued => Claim::Queued,
             RunStatus::WaitingForInput if !self.open.is_empty() => Claim::Waiting,
-            RunStatus::AwaitingFollowup => Claim::Waiting,
+            RunStatus::AwaitingFollowup | RunStatus::AwaitingReview => Claim::Waiting,
             // The previous holder has released it.
             status if status.is_at_rest() => Claim::Claimable,
             _ if self.is_free => Claim::Claimable,

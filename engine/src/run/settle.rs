@@ -18,13 +18,16 @@ use crate::id::RunId;
 use crate::options::WorkspaceOptions;
 use crate::policy::used::{Used, worked_until};
 use crate::process::survivors;
+use crate::records::isolation::IsolationRow;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::queue::QueueState;
 use crate::records::recovery::Survivor;
-use crate::records::run::RunEvent;
+use crate::records::restore_document::RestoreDocument;
+use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::records::step::milliseconds;
+use crate::run::candidate;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
@@ -118,6 +121,9 @@ pub(crate) async fn settle_if_left(core: &Core, run_id: &RunId) -> Result<(), Er
 }
 
 async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
+    if run.status == RunStatus::Candidate {
+        return Box::pin(candidate::settle(core, run)).await;
+    }
     if run.status.is_being_saved() {
         return Box::pin(saving::settle(core, run, why)).await;
     }
@@ -135,7 +141,8 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         Some(_) => Vec::new(),
     };
     let event = found.event(&run);
-    let mut closing = match what_it_left(core, &run, event).await {
+    let isolation = found.isolation.as_ref();
+    let mut closing = match what_it_left(core, &run, isolation, event).await {
         // An operation at work there is not disturbed, and the next engine settles the run.
         Err(e) if e.kind() == ErrorKind::Busy => {
             tracing::warn!(run = %run.id, error = %e.chain(), "not settled");
@@ -173,9 +180,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
             right,
             is_recovered: true,
             error: Some(failure),
-            workspace: closing
-                .as_ref()
-                .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
+            workspace: summary(closing.as_ref(), rollback.as_ref()),
             ..End::new(RunEvent::Persisting(ends), said)
         };
         end_run(core, (&run.session_id, &run.id), end).await?;
@@ -196,7 +201,8 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     let left = Left {
         steps,
         after: after.map(|after| after.id.clone()),
-        changed: changed(&run, closing.as_ref()),
+        // What was done in a worktree of its own is nothing to be undone in the workspace.
+        changed: changed(&run, closing.as_ref().filter(|_| found.isolation.is_none())),
         guard: found.rollback.as_ref().map(|row| row.guard.clone()),
         problems: Vec::new(),
     };
@@ -207,9 +213,7 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
         right,
         is_recovered: true,
         error: Some(failure),
-        workspace: closing
-            .as_ref()
-            .map_or(Value::Null, |c| closing::summary(c, rollback.as_ref())),
+        workspace: summary(closing.as_ref(), rollback.as_ref()),
         left: Some(left),
         ..End::new(event, said)
     };
@@ -217,17 +221,23 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     Ok(Settled::Done)
 }
 
+/// What the run's row says of what it left.
+fn summary(closing: Option<&Closing>, rollback: Option<&RestoreDocument>) -> Value {
+    closing.map_or(Value::Null, |closing| closing::summary(closing, rollback))
+}
+
 /// What a run left in its workspace, and why that could not be seen; `None`: its work had not begun
 /// there. `Busy`: somebody is at work there.
 async fn what_it_left(
     core: &Core,
     run: &RunRow,
+    isolation: Option<&IsolationRow>,
     event: RunEvent,
 ) -> Result<Option<Closing>, Error> {
     if run.workspace.is_none() || !run.status.is_at_work() {
         return Ok(None);
     }
-    match close(core, run, event).await {
+    match close(core, run, isolation, event).await {
         Err(e) if e.kind() != ErrorKind::Busy => Ok(Some(Closing {
             error: Some(Failure::from(&e)),
             ..Closing::default()
@@ -311,7 +321,12 @@ async fn worked(core: &Core, run: &RunRow, seen_at: Option<Timestamp>) -> Result
 }
 
 /// Captures what a stranded run left, and compares it with what was there before.
-async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Error> {
+async fn close(
+    core: &Core,
+    run: &RunRow,
+    isolation: Option<&IsolationRow>,
+    event: RunEvent,
+) -> Result<Closing, Error> {
     let recorded = run.workspace.clone().expect("asked for runs that have one");
     let kept = KeptOptions::<WorkspaceOptions>::deserialize(&run.options).map_err(|e| {
         Error::new(
@@ -326,11 +341,12 @@ async fn close(core: &Core, run: &RunRow, event: RunEvent) -> Result<Closing, Er
     // No later capture could use a watch.
     options.watch = false;
     let parts = core.parts.clone();
-    let opened = core
-        .parts
-        .blocking
-        .run(move || Opened::open(&parts, options))
-        .await??;
+    let of = isolation.map(|row| (run.clone(), row.clone()));
+    let open = move || match of {
+        Some((run, row)) => Opened::worktree_of(&parts, &run, &row, options),
+        None => Opened::open(&parts, options),
+    };
+    let opened = core.parts.blocking.run(open).await??;
     let (session_id, run_id) = (run.session_id.clone(), run.id.clone());
     let (parts, place) = (core.parts.clone(), opened.clone());
     let lock_timeout = core.parts.settings.lock_timeout;

@@ -21,10 +21,11 @@ pub(crate) fn stored(
     opened: Option<&Opened>,
 ) -> Result<RunOutcome, Error> {
     let run_id = row.id.clone();
-    let (phases, questions, follow_up) = parts.reader.read_blocking(|store| {
+    let (phases, questions, follow_up, isolation) = parts.reader.read_blocking(|store| {
         let phases = RunExport::phases_of(store, &run_id)?;
         let follow_up = waiting::waits_with(store, &row)?;
-        Ok((phases, store.questions(&run_id)?, follow_up))
+        let isolation = store.isolation(&run_id)?;
+        Ok((phases, store.questions(&run_id)?, follow_up, isolation))
     })?;
     let seen = row.seen();
     // Those that were forgotten since are not there.
@@ -82,6 +83,7 @@ pub(crate) fn stored(
         phases,
         questions: questions.into_iter().map(QuestionRecord::from).collect(),
         follow_up: follow_up.map(Into::into),
+        isolation: isolation.map(Into::into),
         is_stored: true,
     })
 }

@@ -247,6 +247,7 @@ fn refuse_a_run_in_between(
 ) -> Result<(), Error> {
     let filter = RunFilter {
         workspace_id: Some(locked.id().to_owned()),
+        in_place: true,
         limit: Some(1),
         ..RunFilter::default()
     };
@@ -262,6 +263,7 @@ fn refuse_a_run_in_between(
     let filter = RunFilter {
         workspace_id: Some(locked.id().to_owned()),
         statuses: Vec::from_iter(RunStatus::not_ended().into_iter().filter(is_still)),
+        in_place: true,
         ..RunFilter::default()
     };
     for run in store.runs(&filter)? {
@@ -342,6 +344,15 @@ fn operation(
                 .is_some_and(|w| w.workspace_id == locked.id());
             if !is_here {
                 return Err(not_here(&run));
+            }
+            if store.isolation(&run.id)?.is_some() {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    format!(
+                        "run {} worked in a worktree of its own, so that there is nothing to take back here; nothing was touched",
+                        run.id
+                    ),
+                ));
             }
             store
                 .operation_of_run(&run.id)?

@@ -31,6 +31,7 @@ use crate::records::step::{PhaseRow, StepRow, StepStatus};
 use crate::records::task::TaskRow;
 use crate::records::tool_call::ToolCallMoved;
 use crate::state::branch_change::BranchChange;
+use crate::state::isolation_change::IsolationChange;
 
 /// One thing to be written. Several are written together or not at all.
 #[derive(Clone, Debug)]
@@ -228,6 +229,8 @@ pub(crate) enum Change {
     },
     /// Something of work that leaves the machine.
     Branch(Box<BranchChange>),
+    /// Something of a run that works in a worktree of its own.
+    Isolation(IsolationChange),
 }
 
 impl Change {

@@ -79,6 +79,8 @@ macro_rules! state_store_contract {
             a_notice_is_written_with_what_it_tells_of_and_claimed_once
             a_finding_is_allowed_in_its_repository_by_all_that_it_is
             what_is_in_quarantine_is_let_go_of_once
+            where_a_run_works_is_on_record_before_it_does_and_moves_once
+            how_a_run_worked_is_known_while_it_is_reviewed
             nothing_is_found_where_there_is_nothing
         }
     };
@@ -98,9 +100,11 @@ pub(crate) use state_store_contract;
 
 mod branches;
 mod durable;
+mod isolations;
 
 pub(crate) use branches::*;
 pub(crate) use durable::*;
+pub(crate) use isolations::*;
 
 /// A state under test.
 pub(crate) trait TestState {
@@ -144,6 +148,7 @@ fn new_run(session: &SessionId, id: &str) -> NewRun {
         input: "work".to_owned(),
         options: json!({ "a": 1 }),
         workspace: None,
+        isolation: None,
         at: at(2),
         lease: lease(1),
     }

@@ -53,6 +53,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0019.sql"),
     include_str!("fixtures/0020.sql"),
     "",
+    "",
 ];
 
 // Who adds a version adds what the one before it had.

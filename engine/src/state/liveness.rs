@@ -40,6 +40,8 @@ struct Shown {
 /// An engine that died, with what it left. Nobody else can claim it while this value lives.
 #[derive(Debug)]
 pub(crate) struct DeadEngine {
+    /// `None`: the name of its file is none.
+    pub(crate) id: Option<EngineId>,
     /// The directories of the workspaces that it had worked on.
     pub(crate) workspaces: Vec<PathBuf>,
     path: PathBuf,
@@ -242,7 +244,9 @@ pub(crate) fn dead_engines(state_dir: &Path) -> Result<Vec<DeadEngine>, PathErro
             .map(|line| PathBuf::from(OsString::from_vec(line.to_vec())))
             .collect();
         workspaces.dedup();
+        let name = path.file_stem().and_then(|name| name.to_str());
         dead.push(DeadEngine {
+            id: name.and_then(|name| name.parse().ok()),
             workspaces,
             path,
             _file: file,

@@ -22,6 +22,7 @@ pub(crate) mod file_size_limit;
 pub(crate) mod forgotten;
 pub(crate) mod hold;
 pub(crate) mod id_beginning;
+pub(crate) mod isolation_change;
 pub(crate) mod liveness;
 pub(crate) mod new_session;
 pub(crate) mod phases;
@@ -45,6 +46,7 @@ use crate::policy::used::UsedTotal;
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
+use crate::records::isolation::IsolationRow;
 use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
@@ -331,6 +333,12 @@ pub(crate) trait StateStore: BranchState + Send {
     /// The artifact of this key that is not deleted.
     fn artifact(&self, key: &str) -> Result<Option<ArtifactRecord>, StateError>;
 
+    /// Where a run works that has a worktree of its own; `None`: it has none.
+    fn isolation(&self, run_id: &RunId) -> Result<Option<IsolationRow>, StateError>;
+
+    /// The worktrees of runs that were not let go of, in the order in which the runs were accepted.
+    fn isolations_kept(&self) -> Result<Vec<IsolationRow>, StateError>;
+
     /// What of all this is not as it was written, each in words; empty: nothing. Reads everything.
     fn problems(&self) -> Result<Vec<String>, StateError>;
 
@@ -361,6 +369,8 @@ pub(crate) struct RunFilter {
     pub(crate) since: Option<Timestamp>,
     /// Accepted before this time.
     pub(crate) until: Option<Timestamp>,
+    /// Only those that work in the workspace itself, and in no worktree of their own.
+    pub(crate) in_place: bool,
     pub(crate) limit: Option<u64>,
 }
 
@@ -375,6 +385,8 @@ pub(crate) struct SnapshotFilter {
     pub(crate) since: Option<Timestamp>,
     /// The run that took them.
     pub(crate) run_id: Option<RunId>,
+    /// Only those of the workspace itself, and of no run's own worktree.
+    pub(crate) in_place: bool,
     /// So many of the newest that match are passed over.
     pub(crate) skip: u64,
     pub(crate) limit: Option<u64>,

@@ -80,7 +80,8 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         Change::Branch(change) => branch(rules, change),
         // A question is known by its text, which was redacted before it was looked for. An answer
         // and the input of a submitted run with a secret value are refused. A commit has what the
-        // repository has of it. The rest are ids, states, times, and records of files.
+        // repository has of it, and so has what a run hands in. The rest are ids, states, times,
+        // and records of files.
         Change::PutQuestion { .. }
         | Change::RecordCommit(_)
         | Change::Enqueue { .. }
@@ -113,6 +114,7 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         | Change::RemovePatches { .. }
         | Change::Scrub
         | Change::Compact
+        | Change::Isolation(_)
         | Change::DeleteArtifact { .. } => {}
     }
 }

@@ -244,6 +244,13 @@ macro_rules! damaged {
             ") THEN NULL ELSE 'what a run came for' END AS damaged"
         )
     };
+    (isolations) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('isolations', ",
+            "position, run_id, repository_path, originating_branch, base, worktree_path, worktree_branch, made_at, intent, out_of_scope, unconverted, request_id, commit_id, tree, diff, review_ready_at, reviewed_by, let_go_at",
+            ") THEN NULL ELSE 'worktree of a run' END AS damaged"
+        )
+    };
     (quarantine) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('quarantine', ",
@@ -255,7 +262,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 34] = [
+const TABLES: [(&str, &str, &str); 35] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -294,6 +301,7 @@ const TABLES: [(&str, &str, &str); 34] = [
     ),
     ("quarantine", "id", damaged!(quarantine)),
     ("came_for", "run_id", damaged!(came_for)),
+    ("isolations", "run_id", damaged!(isolations)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -466,6 +474,8 @@ mod tests {
                      's', 'r');
                  INSERT INTO allowed_findings VALUES (1, 's', 'jwt', x'61', '00', 5, NULL);
                  INSERT INTO quarantine VALUES (1, 'q', 'slot', x'61', x'62', 'why', 'w', 'kept', 5, 6, NULL);
+                 INSERT INTO isolations VALUES (1, 'r', x'61', 'b', 'c', x'62', 'd', 5, '{}', '[]', '[]', 'q', 'e', 't', 'k', 6,
+                     'n', 7, NULL);
                  INSERT INTO came_for VALUES ('r', 'blocked', '{}', row_sum('came_for', 'r', 'blocked', '{}'));
                  PRAGMA foreign_keys = OFF;
                  INSERT INTO removals VALUES ('gone', 5, row_sum('removals', 'gone', 5));

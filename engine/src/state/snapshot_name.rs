@@ -90,6 +90,7 @@ pub(crate) fn find(
     };
     let mut filter = SnapshotFilter {
         limit: Some(1),
+        in_place: true,
         ..SnapshotFilter::of(workspace)
     };
     match name {

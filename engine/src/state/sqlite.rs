@@ -13,6 +13,7 @@ mod events;
 mod follow_ups;
 mod forgetting;
 mod interrupted;
+mod isolations;
 mod leases;
 mod lost;
 mod notices;
@@ -51,6 +52,7 @@ use crate::policy::used::UsedTotal;
 use crate::records::agent::AgentRecord;
 use crate::records::artifact::{ArtifactRecord, SessionStats};
 use crate::records::effect::{CommitRecord, EffectRow};
+use crate::records::isolation::IsolationRow;
 use crate::records::lease::Lease;
 use crate::records::operation::OperationRow;
 use crate::records::question::QuestionRow;
@@ -80,6 +82,7 @@ use events::{
     read_event, select_events, types_of,
 };
 use forgetting::{due_sessions, event_floor, removals, session_extent};
+use isolations::{SELECT_ISOLATION, read_isolation};
 use leases::{SELECT_LEASE, fence, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -249,6 +252,10 @@ impl StateStore for SqliteStore {
             ),
             (filter.since.is_some(), "created_at >= ?4"),
             (filter.until.is_some(), "created_at < ?5"),
+            (
+                filter.in_place,
+                "NOT EXISTS (SELECT 1 FROM isolations AS i WHERE i.run_id = runs.id)",
+            ),
         ];
         let sql = format!(
             "{SELECT_RUN}{} ORDER BY position DESC LIMIT ?6",
@@ -309,7 +316,8 @@ impl StateStore for SqliteStore {
             // As the index has it, so that it is used.
             &format!(
                 "{SELECT_RUN} WHERE status IN ('pending', 'running', 'asking', 'waiting_for_input', 'interrupted',
-                       'persisting', 'blocked', 'checkpointing', 'awaiting_followup')
+                       'persisting', 'blocked', 'checkpointing', 'awaiting_followup',
+                       'candidate', 'awaiting_review', 'merging')
                    AND NOT EXISTS (SELECT 1 FROM queue WHERE run_id = runs.id AND state = 'waiting')
                  ORDER BY position"
             ),
@@ -691,6 +699,10 @@ impl StateStore for SqliteStore {
             (filter.but.is_some(), LABEL_IS_NOT),
             (filter.since.is_some(), "captured_at >= ?4"),
             (filter.run_id.is_some(), "run_id = ?5"),
+            (
+                filter.in_place,
+                "NOT EXISTS (SELECT 1 FROM isolations AS i WHERE i.run_id = snapshots.run_id)",
+            ),
         ];
         let sql = format!(
             "{SELECT_SNAPSHOT}{} ORDER BY position DESC LIMIT ?6 OFFSET ?7",
@@ -852,6 +864,22 @@ impl StateStore for SqliteStore {
             &format!("{SELECT_ARTIFACT} WHERE deleted_at IS NULL AND key = ?1"),
             params![key],
             read_artifact,
+        )
+    }
+
+    fn isolation(&self, run_id: &RunId) -> Result<Option<IsolationRow>, StateError> {
+        self.one(
+            &format!("{SELECT_ISOLATION} WHERE run_id = ?1"),
+            params![run_id.as_str()],
+            read_isolation,
+        )
+    }
+
+    fn isolations_kept(&self) -> Result<Vec<IsolationRow>, StateError> {
+        self.all(
+            &format!("{SELECT_ISOLATION} WHERE let_go_at IS NULL ORDER BY position"),
+            (),
+            read_isolation,
         )
     }
 

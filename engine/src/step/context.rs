@@ -41,6 +41,10 @@ pub struct RunContext {
     pub workspace: Option<PathBuf>,
     /// The snapshot that was taken before the work; `None`: the run has no workspace.
     pub snapshot_before: Option<Arc<Snapshot>>,
+    /// Whether something in the workspace that the run was cut from is not committed, and so not in
+    /// the run's [own worktree](crate::RunOptions::isolated); `None`: it has none, goes on, or that
+    /// could not be found out.
+    pub leaves_edits_out: Option<bool>,
     /// The input that the run goes on with, which was [blocked](RunContext::blocked); `None`: it
     /// was not. It stays when the run is resumed after that.
     pub follow_up: Option<Arc<FollowUpInput>>,

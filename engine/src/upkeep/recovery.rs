@@ -1,6 +1,6 @@
 //! Recovery: an engine finishes what a dead engine left, before it accepts work.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use stillframe_backends::{ErrorKind, Operation};
 
@@ -10,10 +10,11 @@ use crate::error::Error;
 use crate::events::event::Event;
 use crate::events::query::EventQuery;
 use crate::failure::Failure;
-use crate::id::RunId;
+use crate::id::{EngineId, RunId};
 use crate::options::WorkspaceOptions;
 use crate::process::{input_file, survivors};
 use crate::records::recovery::{LeftWorkspace, RecoveryReport, UnknownAdapter};
+use crate::run::reviewing;
 use crate::run::settle::settle_run;
 use crate::saving::quarantine;
 use crate::state::liveness;
@@ -37,6 +38,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         .blocking
         .run(move || liveness::dead_engines(&directory))
         .await??;
+    let crashed: HashSet<EngineId> = dead.iter().filter_map(|engine| engine.id.clone()).collect();
     for engine in dead {
         let mut is_done = true;
         for path in &engine.workspaces {
@@ -64,6 +66,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         .run(move || remove_inputs(&parts_of_inputs))
         .await?;
     settle_runs(core, &mut report).await?;
+    reviewing::recover(core, &crashed, &mut report).await?;
     report.unknown_adapters = unknown_adapters(core).await?;
     report.quarantined = quarantined(core).await?;
     let later = parts
@@ -77,11 +80,13 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
 
 async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
     let parts = core.parts.clone();
-    let opened = core
-        .parts
-        .blocking
-        .run(move || Opened::open(&parts, WorkspaceOptions::at(path)))
-        .await??;
+    let open = move || match path.starts_with(parts.state_dir.path()) {
+        true => worktree_at(&parts, &path),
+        false => Opened::open(&parts, WorkspaceOptions::at(path)).map(Some),
+    };
+    let Some(opened) = core.parts.blocking.run(open).await?? else {
+        return Ok(());
+    };
     let parts = core.parts.clone();
     let lock_timeout = core.parts.settings.lock_timeout;
     turn::work(
@@ -92,6 +97,23 @@ async fn adopt_at(core: &Core, path: std::path::PathBuf) -> Result<(), Error> {
         move |locked| adopt(&Operation::unbounded(), &parts, locked, Untold::Tell),
     )
     .await
+}
+
+/// The worktree of a run at a place in the state directory; `None`: it was let go of. Blocks.
+fn worktree_at(parts: &Parts, path: &std::path::Path) -> Result<Option<Opened>, Error> {
+    let found = parts.reader.read_blocking(|store| {
+        let mut kept = store.isolations_kept()?.into_iter();
+        match kept.find(|row| row.worktree_path == path) {
+            Some(row) => Ok(store.run(&row.run_id)?.map(|run| (run, row))),
+            None => Ok(None),
+        }
+    })?;
+    let open = |(run, row)| Opened::worktree_of(parts, &run, &row, WorkspaceOptions::at(path));
+    match found {
+        // It is looked after where its run is.
+        Some((_, row)) if !row.worktree_path.is_dir() => Ok(None),
+        found => found.map(open).transpose(),
+    }
 }
 
 /// How many pieces of work are in quarantine.

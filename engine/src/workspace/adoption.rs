@@ -84,7 +84,8 @@ pub(crate) fn adopt(
     rows.push(Change::OrderSnapshots(order.collect()));
     // A guard without a row is that of a restore whose engine died before it could tell. What it
     // did stands, so it can be undone like any other.
-    let guard = found.iter().rfind(|s| s.label == Label::GUARD);
+    let is_guard = |s: &&&Snapshot| s.label == Label::GUARD && s.path == locked.disk_path();
+    let guard = found.iter().rfind(is_guard);
     if let (Untold::Tell, Some(guard)) = (untold, guard) {
         let begun = parts
             .reader

@@ -267,6 +267,15 @@ pub(crate) fn settle(parts: &Parts, locked: &mut LockedWorkspace) -> Result<(), 
             }
             Err(e) => return Err(e),
         };
+        // That of a run's own worktree, which has the same store, is settled there.
+        let is_here = run
+            .workspace
+            .as_ref()
+            .is_none_or(|place| place.path == locked.disk_path());
+        let is_isolated = || parts.reader.read_blocking(|store| store.isolation(&run.id));
+        if !is_here && is_isolated()?.is_some() {
+            continue;
+        }
         let step = steps.iter().find(|step| step.id == effect.step_id);
         let occasion = Occasion::of_leftover(run.status, step.map(|step| step.status));
         let session_id = &run.session_id;

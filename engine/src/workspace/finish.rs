@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::events::data::RolledBack;
 use crate::events::event::EventType;
 use crate::id::SessionId;
+use crate::records::restore_document::RestoreRow;
 use crate::state::change::{Change, NewEvent};
 use crate::workspace::adoption::{Untold, adopt, of_new_session};
 use crate::workspace::{backends, capture, effects, restore_record};
@@ -60,7 +61,7 @@ pub(crate) fn tell_untold(
     let Some(begun) = begun else {
         return Ok(());
     };
-    if locked.is_gone() {
+    if locked.is_gone() || is_elsewhere(parts, locked, &begun)? {
         // Its journal waits for a directory that comes back.
         return Ok(());
     }
@@ -76,6 +77,21 @@ pub(crate) fn tell_untold(
         _ => vec![Change::EndRestore(begun.guard.clone())],
     };
     capture::keep(parts, changes)
+}
+
+/// Whether a restore is one in a run's own worktree, which has the same store, and not here.
+fn is_elsewhere(
+    parts: &Parts,
+    locked: &LockedWorkspace,
+    begun: &RestoreRow,
+) -> Result<bool, Error> {
+    let Some(run_id) = &begun.run_id else {
+        return Ok(false);
+    };
+    let isolation = parts
+        .reader
+        .read_blocking(|store| store.isolation(run_id))?;
+    Ok(isolation.is_some_and(|row| row.worktree_path != locked.disk_path()))
 }
 
 /// Puts a restore that was carried on to its end on record.

@@ -17,6 +17,7 @@ pub(crate) mod opened;
 pub(crate) mod relearn;
 pub(crate) mod restore;
 pub(crate) mod restore_record;
+pub(crate) mod run_worktree;
 pub(crate) mod safety;
 mod size;
 pub(crate) mod turn;

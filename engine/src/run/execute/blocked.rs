@@ -1,7 +1,7 @@
 //! A run whose work cannot go on without a person.
 
 use serde::Deserialize as _;
-use stillframe_backends::ErrorKind;
+use stillframe_backends::{ErrorKind, PreparedCandidate};
 
 use super::RunTask;
 use super::result::returned;
@@ -43,6 +43,8 @@ pub(super) enum Way {
     Waits(Blocked),
     /// It is not proven, and the run can wait for nothing.
     Unproven,
+    /// It is to be committed in the run's own worktree, and handed in.
+    Concludes(Box<PreparedCandidate>),
 }
 
 impl RunTask {

@@ -15,15 +15,11 @@ use crate::policy::limits::unknown_changes;
 use crate::policy::violation::PolicyViolation;
 use crate::records::restore_document::{self, RestoreDocument, RestorePurpose, RestoreStatus};
 use crate::records::run::RunStatus;
-use crate::run::closing::{self, Closing};
+use crate::run::closing::{self, CLOSING_LOCK_TIMEOUT, Closing};
 use crate::step::step_log::StepLog;
 use crate::workspace::opened::Opened;
 use crate::workspace::restore::{self, WayBack};
 use crate::workspace::{capture, turn};
-
-/// How long the captures after the work of a run wait for their turn. Much longer than any
-/// operation by hand: without them nobody knows what the run did.
-pub(super) const CLOSING_LOCK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Which of a run's snapshots is to be taken.
 pub(super) struct CaptureRequest {

@@ -74,6 +74,7 @@ impl RunTask {
                 result = unwanted();
                 cancel::cancelled(&self.core, &self.run_id).await.map(drop)
             }
+            (Ok(()), Way::Concludes(_)) => self.hand_in(&mut result).await,
             (logged, _) => logged,
         };
         let phases = match steps.is_used() {
@@ -103,6 +104,7 @@ impl RunTask {
             phases,
             questions,
             follow_up,
+            isolation: self.isolation().await,
             is_stored: false,
         };
         match logged {
@@ -125,6 +127,9 @@ impl RunTask {
                 way => return Ok(way),
             }
         }
+        if let Some(concluded) = &self.concluded {
+            return Ok(Way::Concludes(concluded.clone()));
+        }
         Ok(match self.saved(result, closing, rollback, steps).await? {
             true => Way::Persisted,
             false => Way::Ends,
@@ -144,6 +149,7 @@ impl RunTask {
             (_, Way::Persisted, Some(ends)) => RunEvent::Persisted(ends),
             (_, Way::Waits(_), _) => RunEvent::Proven,
             (_, Way::Unproven, _) => RunEvent::Unproven,
+            (_, Way::Concludes(_), _) => RunEvent::Concluded,
             (status, ..) => match status {
                 RunStatus::Completed => RunEvent::Done,
                 RunStatus::Timeout => RunEvent::TimedOut,
@@ -199,8 +205,12 @@ impl RunTask {
             left: Some(left),
             ..End::new(event, said)
         };
-        let Way::Waits(blocked) = way else {
-            return self.write_end(end).await;
+        let blocked = match way {
+            Way::Waits(blocked) => blocked,
+            Way::Concludes(concluded) => {
+                return self.write_end(self.concluding(concluded, end)).await;
+            }
+            _ => return self.write_end(end).await,
         };
         let waits = self.waits(blocked).await?;
         let waits = waits.ok_or_else(|| {
@@ -297,7 +307,11 @@ impl RunTask {
 
     /// What the run changed, for an undo.
     fn changed(&self, closing: &Closing) -> Option<Changed> {
-        let place = self.workspace.as_ref()?;
+        // What was done in a worktree of its own is nothing to be undone in the workspace.
+        let place = self
+            .workspace
+            .as_ref()
+            .filter(|_| self.isolated.is_none())?;
         let (before, after) = closing.before.as_ref().zip(closing.after.as_ref())?;
         Some(Changed {
             workspace_id: place.opened.workspace.id().to_owned(),
@@ -379,6 +393,7 @@ impl RunTask {
             phases: Vec::new(),
             questions: Vec::new(),
             follow_up: None,
+            isolation: self.isolation().await,
             is_stored: false,
         })
     }

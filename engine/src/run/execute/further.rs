@@ -7,7 +7,7 @@ use stillframe_backends::{
     ErrorKind, Interrupt, Label, Operation, Snapshot, SnapshotId, printable,
 };
 
-use super::captures::{CLOSING_LOCK_TIMEOUT, CaptureRequest};
+use super::captures::CaptureRequest;
 use super::{RunPlace, RunTask};
 use crate::actors::Parts;
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::records::resumed_work::ResumedWork;
 use crate::records::run::RunStatus;
 use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
-use crate::run::closing::Closing;
+use crate::run::closing::{CLOSING_LOCK_TIMEOUT, Closing};
 use crate::run::lock::{self, RunLock};
 use crate::saving::repository::{
     AllDone, Part, Repository, Unsaved, after_in, before_in, check_apart,

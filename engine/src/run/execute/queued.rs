@@ -77,6 +77,11 @@ pub(crate) async fn submit(
 
 fn check(core: &Core, options: &RunOptions, adapter: &str, input: &Value) -> Result<(), Error> {
     options.check()?;
+    if options.isolation.is_some() {
+        return Err(Error::invalid_options(
+            "a submitted run works in its workspace; start one that works in a worktree of its own; nothing was queued",
+        ));
+    }
     if !options.repositories.is_empty() {
         return Err(Error::invalid_options(
             "a submitted run works in one repository; start one that works in several; nothing was queued",
@@ -176,6 +181,7 @@ async fn try_submit(
         input: options.input.clone(),
         options: kept(&options, &parts.settings.limits),
         workspace,
+        isolation: None,
         at,
         lease: Lease::of_nobody(parts.engine_id.clone(), 1, Moment::now()?, at),
     };
@@ -404,6 +410,8 @@ async fn claimable(
         tended: None,
         on_branch: None,
         further: Vec::new(),
+        isolated: None,
+        concluded: None,
         task: None,
         block: None,
         heeds_reports: false,

@@ -8,6 +8,7 @@ use super::branches::apply_branch;
 use super::effects::{put_effect, record_commit};
 use super::events::Appended;
 use super::forgetting::{begin_removal, forget_events, forget_runs, forget_session};
+use super::isolations::apply_isolation;
 use super::leases::{
     claim_lease, fence, refuse_if_cancelled, refuse_if_reported, renew_lease, request_cancel,
 };
@@ -28,6 +29,7 @@ use crate::state::change::Change;
 use crate::state::error::StateError;
 
 /// Writes one change as part of the transaction `tx`; an event that it appends goes to `appended`.
+/// What comes after the transaction is not written here.
 pub(super) fn apply(
     tx: &Connection,
     change: &Change,
@@ -124,7 +126,7 @@ pub(super) fn apply(
         Change::DeleteArtifact { key, id, at } => remove_artifact(tx, key, id.as_ref(), *at),
         Change::RemovePatches { runs, artifacts } => remove_patches(tx, runs, artifacts),
         Change::Branch(change) => apply_branch(tx, change),
-        // After the transaction.
+        Change::Isolation(change) => apply_isolation(tx, change),
         Change::Scrub | Change::Compact => Ok(()),
     }
 }

@@ -274,6 +274,9 @@ macro_rules! needed_by {
             WHEN EXISTS (SELECT 1 FROM runs AS r JOIN effects AS e ON e.run_id = r.id
                           WHERE r.session_id = own.id AND e.status = 'pending')
             THEN 'effect'
+            WHEN EXISTS (SELECT 1 FROM runs AS r JOIN isolations AS i ON i.run_id = r.id
+                          WHERE r.session_id = own.id AND i.let_go_at IS NULL)
+            THEN 'worktree'
             -- Where the engine needs an event of a session, the session stays.
             WHEN EXISTS (
                  SELECT 1 FROM events

@@ -51,6 +51,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0020.sql"),
     include_str!("../migrations/0021.sql"),
     include_str!("../migrations/0022.sql"),
+    include_str!("../migrations/0023.sql"),
 ];
 
 /// Two numbers.

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::came_for;
 use super::interrupted;
+use super::isolations;
 use super::leases::insert_lease;
 use super::lost::lost;
 use super::queue_state;
@@ -61,7 +62,10 @@ pub(super) fn create_run(transaction: &Connection, run: &NewRun) -> Result<(), S
         ],
     )?;
     insert_lease(transaction, &run.id, &run.lease)?;
-    Ok(())
+    match &run.isolation {
+        Some(isolation) => isolations::add(transaction, isolation),
+        None => Ok(()),
+    }
 }
 
 /// Moves a run by compare-and-swap; with what its work ended with, if it has.
@@ -90,8 +94,7 @@ pub(super) fn move_run(
             ending.map(|e| json(&e.workspace)),
             id.as_str(),
             from.as_str(),
-            // How the work stopped is known since the run was blocked.
-            to == RunStatus::Checkpointing,
+            keeps_ending(from, to, ending),
         ],
     )?;
     if moved == 0 {
@@ -99,6 +102,12 @@ pub(super) fn move_run(
     }
     interrupted::run_moved(transaction, id, to, moved_at)?;
     queue_state::moved(transaction, id, to)
+}
+
+/// Whether how the work stopped is known already.
+fn keeps_ending(from: RunStatus, to: RunStatus, ending: Option<&RunEnding>) -> bool {
+    let is_known = matches!(from, RunStatus::Candidate | RunStatus::AwaitingReview);
+    to == RunStatus::Checkpointing || is_known && ending.is_none()
 }
 
 /// Replaces what a host has said of a run.
