@@ -86,7 +86,7 @@ fn a_disk_that_refuses_once_leaves_no_checkpoint_or_a_whole_one() {
         }
         story.is_sound();
     }
-    assert!(failed > 3, "{failed} failed, {made} were made");
+    assert!(failed > 1, "{failed} failed, {made} were made");
 }
 
 #[test]
