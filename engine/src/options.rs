@@ -315,7 +315,7 @@ impl RunOptions {
     ///     .isolated(IsolationOptions::new().from("main".to_owned()));
     /// let outcome = session.execute_run(options, CommandAdapter::new("agent")).await?;
     /// if let Some(isolation) = &outcome.isolation {
-    ///     println!("{} is in {}", isolation.worktree_branch, isolation.worktree_path);
+    ///     println!("{}", isolation.worktree_path.display());
     /// }
     /// # Ok(())
     /// # }
