@@ -443,6 +443,9 @@ pub enum RepositoryRestore {
         from: Snapshot,
         /// Commits that the new tip reaches, by their full ids.
         reached: Vec<String>,
+        /// Whether it goes on with the branch that HEAD names: index, HEAD and branch are locked
+        /// then, and looked at, before the first file comes, and stay so until all is there.
+        merges: bool,
     },
 }
 

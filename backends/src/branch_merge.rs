@@ -1,4 +1,4 @@
-//! Merging two commits without a checkout, and moving a branch that nobody has checked out.
+//! Merging two commits without a checkout, and moving a branch.
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ pub enum Merged {
     Unrelated,
 }
 
-/// Where a branch that no work tree has checked out is to go.
+/// Where a branch is to go.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BranchMove {
@@ -72,6 +72,9 @@ pub struct BranchMove {
     pub message: String,
     /// When, in its reflog, to the second.
     pub at: Timestamp,
+    /// Whether it goes also where a work tree uses it, where git then shows what came as taken
+    /// back. Default: it does not.
+    pub leaves_behind: bool,
 }
 
 impl BranchMove {
@@ -88,7 +91,12 @@ impl BranchMove {
             to: to.to_owned(),
             message: message.into(),
             at,
+            leaves_behind: false,
         }
+    }
+
+    stillframe_model::setters! {
+        leaves_behind: bool,
     }
 }
 

@@ -109,8 +109,8 @@ pub trait Branches: Send + Sync {
     ) -> Result<Vec<Checkout>, BranchError>;
 
     /// Moves a branch by compare-and-swap, with a line in its reflog. May be repeated, also after a
-    /// crash: a branch that is there stays. Answers with the work trees in which it came into use
-    /// meanwhile, where git shows what came as taken back.
+    /// crash: a branch that is there stays. Answers with the work trees in which it is in use, where
+    /// git shows what came as taken back: none, unless it was allowed or it came into use meanwhile.
     ///
     /// [`BranchError::InTheWay`]: it is in use, and nothing was moved. [`BranchError::Moved`]: it is
     /// neither where it was expected nor where it is to be.

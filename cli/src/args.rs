@@ -214,6 +214,27 @@ Exit codes: as of \"stillframe run\".")]
         command: Vec<OsString>,
     },
 
+    /// Do again, in a new run, what a run has failed at.
+    ///
+    /// The new run has the workspace and the limits of the one that failed, and a worktree of its own
+    /// if that had one. That stays as it is. At most three runs follow one another so.
+    #[command(after_help = "\
+Examples:
+  stillframe retry run_5d41402a
+  stillframe retry run_5d41402a -- agent --continue
+
+Exit codes: as of \"stillframe run\".")]
+    Retry {
+        /// The run that failed, whose time was up, or whose merge was in conflict, by its id or the
+        /// beginning of it.
+        run: String,
+
+        /// What does it. Default: the command that the run was started with, if that is on record,
+        /// as of a run with a worktree of its own.
+        #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+        command: Vec<OsString>,
+    },
+
     /// Answer a question that a run asks, or show what is asked.
     ///
     /// The first answer counts. A run that still waits goes on at once; one that rests goes on with
@@ -485,6 +506,21 @@ Example:
     },
 }
 
+impl Command {
+    /// Whether it exits as a run does.
+    pub(crate) fn is_run(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_)
+                | Self::Resume { .. }
+                | Self::Retry { .. }
+                | Self::Review {
+                    command: ReviewCommand::RequestChanges { .. }
+                }
+        )
+    }
+}
+
 const CONFIG_HELP: &str = "\
 The file is $XDG_CONFIG_HOME/stillframe/config.toml, else ~/.config/stillframe/config.toml:
   [ignore]
@@ -746,6 +782,20 @@ pub(crate) struct RunArgs {
         help_heading = "Isolation"
     )]
     pub(crate) isolate: bool,
+
+    /// Merge what it hands in at once, if nothing stands in the way, as "stillframe review approve"
+    /// does. Else it waits for a decision.
+    #[arg(long, requires = "isolate", help_heading = "Isolation")]
+    pub(crate) merge: bool,
+
+    /// Have what it hands in wait for a decision. That is the default.
+    #[arg(
+        long,
+        requires = "isolate",
+        conflicts_with = "merge",
+        help_heading = "Isolation"
+    )]
+    pub(crate) review: bool,
 
     /// Cut the branch from the tip of this one. Default: the branch that is checked out.
     #[arg(

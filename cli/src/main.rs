@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Err(e) => return explain(&e, &typed),
     };
     let console = Console::new(args.json, args.color);
-    let is_run = matches!(args.command, Command::Run(_) | Command::Resume { .. });
+    let is_run = args.command.is_run();
     let wanted = Wanted {
         filter: args.log.clone(),
         env: std::env::var_os(logging::LOG),

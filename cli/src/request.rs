@@ -14,8 +14,8 @@ use stillframe::backends::{
 use stillframe::commands::{CommandInput, CommandOutput};
 use stillframe::events::EventQuery;
 use stillframe::options::{
-    CloneOptions, CopyRequest, DiffEnd, GcOptions, InitOptions, IsolationOptions, LogRetention,
-    RetentionOptions, RunQuery, SessionQuery, SnapshotQuery, UndoTarget,
+    ChangeRequest, CloneOptions, CopyRequest, DiffEnd, GcOptions, InitOptions, IsolationOptions,
+    LogRetention, RetentionOptions, RunQuery, SessionQuery, SnapshotQuery, UndoTarget,
 };
 use stillframe::policy::RunLimits;
 use stillframe::tasks::{FollowUpInput, QuarantineScope, WorkBranchOptions};
@@ -64,6 +64,8 @@ pub(crate) enum Request {
     Steps(Box<StepsRequest>),
     /// Go on with a run.
     Resume(Box<ResumeRequest>),
+    /// Do again what a run has failed at.
+    Retry(RetryRequest),
     /// Ask a run to stop.
     Cancel(String),
     /// Show the questions that wait, or one of them.
@@ -129,6 +131,8 @@ pub(crate) enum Request {
     FollowUp(Box<FollowUpRequest>),
     /// What is asked of reviews.
     Review(ReviewRequest),
+    /// Have a run change what it has handed in.
+    Revise(Box<ChangesRequest>),
     /// What is asked of the worktrees of runs.
     Worktree(WorktreeRequest),
     /// What is asked of notices.
@@ -173,12 +177,43 @@ pub(crate) enum ReviewRequest {
     Show(String),
     /// Compare it with what the run was cut from.
     Diff(String, DiffView),
+    /// Approve it, and merge it.
+    Approve(ApproveRequest),
     /// Decline it.
     Decline {
         run: String,
         /// Whose decision it is.
         by: Option<String>,
     },
+}
+
+/// A run that is done again.
+#[derive(Debug)]
+pub(crate) struct RetryRequest {
+    pub(crate) run: String,
+    /// What does it; `None`: what the run was started with.
+    pub(crate) command: Option<CommandAdapter>,
+}
+
+/// How something is approved.
+#[derive(Debug)]
+pub(crate) struct ApproveRequest {
+    pub(crate) run: String,
+    /// The beginning of the commit that was looked at.
+    pub(crate) commit: Option<String>,
+    pub(crate) ref_only: bool,
+    pub(crate) require_current_base: bool,
+    /// Whose decision it is.
+    pub(crate) by: Option<String>,
+}
+
+/// What is to be changed in what a run has handed in.
+#[derive(Debug)]
+pub(crate) struct ChangesRequest {
+    pub(crate) run: String,
+    pub(crate) request: ChangeRequest,
+    /// What changes it; `None`: what the run was started with.
+    pub(crate) command: Option<CommandAdapter>,
 }
 
 /// What is asked of the worktrees of runs; a run is named by its id or the beginning of it.
@@ -325,6 +360,8 @@ pub(crate) struct RunRequest {
     pub(crate) adapter: CommandAdapter,
     /// What to add to a suggested command line so that it is about this workspace; may be empty.
     pub(crate) elsewhere: String,
+    /// Whether what it hands in is merged at once.
+    pub(crate) merges: bool,
 }
 
 /// The commands of a file, to be run each once.
@@ -432,12 +469,14 @@ impl Request {
         };
         Ok(match command {
             Command::Run(args) => run(*args, json, &chooser)?,
+            Command::Retry { run, command } => Self::Retry(RetryRequest {
+                run,
+                command: command_of(command, json),
+            }),
             Command::Resume { run, wait, command } => Self::Resume(Box::new(ResumeRequest {
                 run,
                 wait,
-                command: command
-                    .split_first()
-                    .map(|(program, rest)| foreground(program.clone(), rest, json)),
+                command: command_of(command, json),
                 workspace: chooser.named.as_ref().map(PathBuf::from),
                 current: surroundings.current_dir.clone(),
             })),
@@ -495,7 +534,7 @@ impl Request {
             Command::Init { to, branch } => Self::Init(InitOptions::at(to).branch(branch)),
             Command::Clone { address, to, token } => chooser.clone_of(address, to, token),
             Command::Task { command } => task(command, json, &chooser)?,
-            Command::Review { command } => Self::Review(review(command)),
+            Command::Review { command } => review(command, json),
             Command::Worktree { command } => Self::Worktree(worktree(command)),
             Command::Notices { send: true, .. } => Self::Notices(send_notices(surroundings)?),
             Command::Notices { pending, .. } => Self::Notices(NoticesRequest::List { pending }),
@@ -686,6 +725,8 @@ impl Request {
             | Self::Clone(_)
             | Self::Task(_)
             | Self::Review(_)
+            | Self::Revise(_)
+            | Self::Retry(_)
             | Self::Worktree(_)
             | Self::Notices(_)
             | Self::Artifacts(_)
@@ -937,8 +978,14 @@ pub(crate) fn elsewhere(workspace: &OsStr) -> String {
     format!(" --workspace {}", quoted(workspace))
 }
 
-fn review(command: ReviewCommand) -> ReviewRequest {
-    match command {
+/// A command that was typed, if one was.
+fn command_of(words: Vec<OsString>, json: bool) -> Option<CommandAdapter> {
+    let (program, rest) = words.split_first()?;
+    Some(foreground(program.clone(), rest, json))
+}
+
+fn review(command: ReviewCommand, json: bool) -> Request {
+    Request::Review(match command {
         ReviewCommand::List => ReviewRequest::List,
         ReviewCommand::Show { run } => ReviewRequest::Show(run),
         ReviewCommand::Diff { run, stat, patch } => ReviewRequest::Diff(
@@ -949,8 +996,35 @@ fn review(command: ReviewCommand) -> ReviewRequest {
                 _ => DiffView::Summary,
             },
         ),
+        ReviewCommand::Approve {
+            run,
+            commit,
+            ref_only,
+            require_current_base,
+            by,
+        } => ReviewRequest::Approve(ApproveRequest {
+            run,
+            commit,
+            ref_only,
+            require_current_base,
+            by,
+        }),
+        ReviewCommand::RequestChanges {
+            run,
+            message,
+            by,
+            command,
+        } => {
+            let mut request = ChangeRequest::new(message);
+            request.reviewer = by;
+            return Request::Revise(Box::new(ChangesRequest {
+                run,
+                request,
+                command: command_of(command, json),
+            }));
+        }
         ReviewCommand::Decline { run, by } => ReviewRequest::Decline { run, by },
-    }
+    })
 }
 
 fn worktree(command: WorktreeCommand) -> WorktreeRequest {
@@ -1020,7 +1094,7 @@ fn run(mut args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, 
             branch.start_point = args.start.start_point;
             branch.expected = args.start.expect;
             branch::named(&branch)?;
-            options = options.work_branch(branch).metadata(on_record);
+            options = options.work_branch(branch).metadata(on_record.clone());
         }
         None if args.branch.is_given()
             || args.start.start_point.is_some()
@@ -1034,7 +1108,7 @@ fn run(mut args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, 
         None => {}
     }
     if let Some(isolation) = isolation {
-        options = options.isolated(isolation);
+        options = options.isolated(isolation).metadata(on_record);
     }
     let elsewhere = chooser.named.as_deref().map(elsewhere).unwrap_or_default();
     if let Some(wait) = args.wait {
@@ -1066,6 +1140,7 @@ fn run(mut args: RunArgs, json: bool, chooser: &Chooser<'_>) -> Result<Request, 
         options,
         adapter,
         elsewhere,
+        merges: args.merge,
     })))
 }
 

@@ -55,6 +55,7 @@ fn schemas() -> BTreeMap<&'static str, Schema> {
         ("restore-copy", of::<CopyOutcome>()),
         ("restore-plan", of::<restore::PlanDocument<'_>>()),
         ("restore", of::<RestoreDocument>()),
+        ("review-approve", of::<IsolatedRun>()),
         ("review-decline", of::<IsolatedRun>()),
         ("review-diff", of::<Diff>()),
         ("review-list", of::<Vec<IsolatedRun>>()),

@@ -11,6 +11,7 @@ mod quarantine;
 pub(crate) mod question_sweep;
 mod records;
 mod resending;
+mod retry;
 pub(crate) mod reviews;
 mod tasks;
 pub(crate) mod transcript;

@@ -1,10 +1,13 @@
 //! The options of a run, a workspace, a comparison, a restore, an undo, clean-ups and of lists.
 //! The options of the engine are in `engine/options.rs`.
 
+pub(crate) mod approval;
+pub(crate) mod change_request;
 pub(crate) mod credentials;
 pub(crate) mod isolation;
 pub(crate) mod new_repository;
 pub(crate) mod notice_sink;
+pub(crate) mod owner_check;
 pub(crate) mod quarantine_scope;
 pub(crate) mod repository;
 pub(crate) mod work_branch;
@@ -19,8 +22,11 @@ use stillframe_backends::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::approval::Approval;
+pub use self::change_request::ChangeRequest;
 pub use self::isolation::IsolationOptions;
 pub use self::new_repository::{CloneOptions, InitOptions};
+pub use self::owner_check::OwnerCheck;
 
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
@@ -209,6 +215,10 @@ pub struct RunOptions {
     pub(crate) repositories: Vec<RepositoryOptions>,
     /// The input that the run, which waits for it, is to go on with.
     pub(crate) follow_up: Option<FollowUpInput>,
+    /// What the run, which waits for a decision, is to change.
+    pub(crate) changes: Option<ChangeRequest>,
+    /// The run in whose place this one is.
+    pub(crate) retried_from: Option<RunId>,
     /// Whether the session was made for the run, and ends with it.
     pub(crate) own_session: bool,
     /// Whether the host chose no id, so this one is not started again.
@@ -233,6 +243,8 @@ impl RunOptions {
             isolation: None,
             repositories: Vec::new(),
             follow_up: None,
+            changes: None,
+            retried_from: None,
             own_session: false,
             is_nameless: false,
         }

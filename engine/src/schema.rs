@@ -117,7 +117,19 @@ fn data_of(generator: &mut SchemaGenerator, event_type: &EventType) -> Option<Sc
         "run_concluded" => generator.subschema_for::<isolation_data::RunConcluded<'_>>(),
         "run_no_changes_produced" => generator.subschema_for::<isolation_data::NoChangesProduced>(),
         "review_requested" => generator.subschema_for::<isolation_data::ReviewRequested<'_>>(),
-        "review_declined" => generator.subschema_for::<isolation_data::ReviewDeclined<'_>>(),
+        "review_approved" | "review_declined" => {
+            generator.subschema_for::<isolation_data::ReviewDecided<'_>>()
+        }
+        "review_changes_requested" => {
+            generator.subschema_for::<isolation_data::ChangesRequested<'_>>()
+        }
+        "revision_started" => generator.subschema_for::<isolation_data::RevisionStarted>(),
+        "merge_started" => generator.subschema_for::<isolation_data::MergeStarted<'_>>(),
+        "merge_completed" => generator.subschema_for::<isolation_data::MergeCompleted<'_>>(),
+        "merge_conflicted" => generator.subschema_for::<isolation_data::MergeConflicted<'_>>(),
+        "merge_blocked" | "merge_failed" => {
+            generator.subschema_for::<isolation_data::MergeStopped<'_>>()
+        }
         "worktree_let_go" => generator.subschema_for::<isolation_data::WorktreeLetGo<'_>>(),
         "phase_started" | "phase_completed" | "phase_failed" | "phase_skipped"
         | "phase_cancelled" | "phase_interrupted" => {

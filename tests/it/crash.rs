@@ -9,11 +9,11 @@ use stillframe_tests::choice::one_of_each;
 use stillframe_tests::{Call, Output, TestWorkspace, capability, copy_whole, json, oracle, view};
 
 /// Calls that change something on disk. One that this machine's kernel does not have is no error.
-const MUTATING: &str = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?rmdir,\
+pub(super) const MUTATING: &str = "?rename,?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat,?rmdir,\
     ?link,?linkat,?symlinkat,?fsync,?fdatasync,?syncfs";
 
 /// The same call, killed when it is about to make its `nth` call of `calls` in one thread.
-fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
+pub(super) fn killed_at(call: Call, calls: &str, nth: usize) -> Output {
     let trace = format!("trace={calls}");
     let inject = format!("inject={calls}:signal=KILL:when={nth}");
     call.through(
@@ -860,7 +860,7 @@ fn a_clean_up_killed_at_any_step_leaves_no_more_than_one_that_was_not() {
 
     let mut endings = BTreeSet::new();
     // The first of the states is over soon.
-    let later = one_of_each("clean-up", 2).skip_while(|nth| *nth < 8);
+    let later = one_of_each("clean-up", 4).skip_while(|nth| *nth < 8);
     for nth in (1..8).chain(later) {
         copy_whole(&saved, &state);
         let was_killed = killed_at(ws.call(gc), MUTATING, nth).code != 0;

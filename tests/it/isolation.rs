@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stillframe::options::IsolationOptions;
+use stillframe::events::EventQuery;
+use stillframe::options::{Approval, ChangeRequest, IsolationOptions, OwnerCheck};
 use stillframe::records::IsolatedRun;
 use stillframe::{
     Adapter, AdapterError, AdapterOutput, Engine, EngineOptions, ErrorKind, RunContext, RunOptions,
@@ -22,28 +23,28 @@ use super::tasks::counted;
 const KILLS: &str = "STILLFRAME_ISOLATION_KILLS";
 
 /// An isolated run of a script, with these options before it.
-fn isolated(ws: &TestWorkspace, options: &[&str], script: &str) -> Output {
+pub(super) fn isolated(ws: &TestWorkspace, options: &[&str], script: &str) -> Output {
     let args = [&["run", "--isolate"], options, &["--", "sh", "-c", script]].concat();
     ws.try_json(args)
 }
 
 /// One that hands something in, or completes.
 #[track_caller]
-fn done(ws: &TestWorkspace, script: &str) -> Value {
+pub(super) fn done(ws: &TestWorkspace, script: &str) -> Value {
     isolated(ws, &[], script).ok().json()
 }
 
-fn id(run: &Value) -> &str {
+pub(super) fn id(run: &Value) -> &str {
     run["run_id"].as_str().unwrap()
 }
 
-fn text<'v>(of: &'v Value, key: &str) -> &'v str {
+pub(super) fn text<'v>(of: &'v Value, key: &str) -> &'v str {
     let value = &of["isolation"][key];
     let value = if value.is_null() { &of[key] } else { value };
     value.as_str().unwrap_or_else(|| panic!("{key}: {of}"))
 }
 
-fn worktree(run: &Value) -> PathBuf {
+pub(super) fn worktree(run: &Value) -> PathBuf {
     PathBuf::from(text(run, "worktree_path"))
 }
 
@@ -53,7 +54,7 @@ fn in_worktree(ws: &TestWorkspace, run: &Value, args: &[&str]) -> String {
 }
 
 /// Whether the run's branch, its entry and its directory are there, as git sees the first two.
-fn is_there(ws: &TestWorkspace, run: &Value) -> [bool; 3] {
+pub(super) fn is_there(ws: &TestWorkspace, run: &Value) -> [bool; 3] {
     let branch = text(run, "worktree_branch");
     let directory = worktree(run);
     let listed = ws.git(["worktree", "list", "--porcelain"]);
@@ -65,7 +66,7 @@ fn is_there(ws: &TestWorkspace, run: &Value) -> [bool; 3] {
 }
 
 /// HEAD, all branches but those of runs, the index byte for byte, and git's status.
-fn checkout(ws: &TestWorkspace) -> (Vec<u8>, String, Vec<u8>, String) {
+pub(super) fn checkout(ws: &TestWorkspace) -> (Vec<u8>, String, Vec<u8>, String) {
     let refs = ws.git(["for-each-ref", "--exclude=refs/heads/stillframe/run/"]);
     let status = ws.git_call(["status", "--porcelain", "--ignored"]);
     // It would write what it has found into the index.
@@ -79,13 +80,13 @@ fn checkout(ws: &TestWorkspace) -> (Vec<u8>, String, Vec<u8>, String) {
     )
 }
 
-fn types(ws: &TestWorkspace, run: &Value) -> Vec<String> {
+pub(super) fn types(ws: &TestWorkspace, run: &Value) -> Vec<String> {
     let events = ws.events(["--run", id(run)]);
     let types = events.iter().map(|event| event["type"].as_str().unwrap());
     types.map(str::to_owned).collect()
 }
 
-fn show(ws: &TestWorkspace, run: &Value) -> Value {
+pub(super) fn show(ws: &TestWorkspace, run: &Value) -> Value {
     ws.json(["show", id(run)])
 }
 
@@ -138,11 +139,11 @@ fn a_run_works_in_its_own_worktree_and_hands_in_what_it_changed() {
         "x\n"
     );
     let said = ws.git(["log", "-1", "--format=%B", commit]);
-    assert!(
-        said.contains(&format!("Stillframe-Run: {}", id(&run))),
-        "{said}"
-    );
-    assert!(said.starts_with("sh -c 'pwd > where"), "{said}");
+    let subject = format!("Stillframe run {}\n\nsh -c 'pwd > where", id(&run));
+    assert!(said.starts_with(&subject), "{said}");
+    let trailers = ws.git(["log", "-1", "--format=%(trailers:only)", commit]);
+    let expected = format!("Run-Id: {}\nTask: unknown", id(&run));
+    assert_eq!(trailers.trim(), expected);
     git::run(&ws.home(), ws.root(), ["fsck", "--strict", "--no-dangling"]);
 
     let told = types(&ws, &run);
@@ -385,11 +386,18 @@ fn what_is_out_of_scope_stays_in_the_worktree_and_is_named() {
     ];
     let told = ws.stillframe(told).ok().stderr_text();
     assert!(told.contains("docs/a.md, top.rs"), "{told}");
-    // Declared, and nothing matches: nothing is committed, and nothing is lost.
+    // Declared, and nothing matches: nothing is committed, and what there is stays.
     let run = isolated(&ws, &["--scope", "*.py"], "echo t > top.rs")
         .ok()
         .json();
     assert_eq!(run["status"], "completed", "{run}");
+    ws.json(["runs"]);
+    assert_eq!(is_there(&ws, &run), [true; 3]);
+    assert_eq!(
+        fs::read_to_string(worktree(&run).join("top.rs")).unwrap(),
+        "t\n"
+    );
+    ws.json(["worktree", "discard", id(&run)]);
     let gone = show(&ws, &run);
     let snapshots = gone["snapshots"].as_array().unwrap();
     let last = snapshots.last().unwrap()["id"].as_str().unwrap();
@@ -502,7 +510,7 @@ fn what_is_at_work_or_in_review_is_not_let_go_of() {
     );
 }
 
-fn wait_for(path: &Path) {
+pub(super) fn wait_for(path: &Path) {
     let mut tries = 0;
     while !path.exists() {
         tries += 1;
@@ -954,6 +962,16 @@ fn whoever_is_killed_in_an_isolated_run_leaves_what_the_next_one_goes_on_with() 
 
 // The host API.
 
+/// Lets one person decide.
+struct Only(&'static str);
+
+impl OwnerCheck for Only {
+    async fn may_decide(&self, run: &IsolatedRun, reviewer: Option<&str>) -> bool {
+        assert_eq!(run.session_id.as_str(), "ticket");
+        reviewer == Some(self.0)
+    }
+}
+
 struct Writes(&'static str);
 
 impl Adapter for Writes {
@@ -967,7 +985,8 @@ impl Adapter for Writes {
 #[tokio::test]
 async fn a_host_gives_runs_worktrees_and_decides_about_what_they_hand_in() {
     let ws = TestWorkspace::repository();
-    let engine = Engine::start(EngineOptions::default().state_dir(ws.state()))
+    let options = EngineOptions::default().state_dir(ws.state());
+    let engine = Engine::start(options.owner_check(Only("ann")))
         .await
         .unwrap();
     let session = engine.session("ticket").await.unwrap();
@@ -1002,6 +1021,30 @@ async fn a_host_gives_runs_worktrees_and_decides_about_what_they_hand_in() {
     let review = engine.review(two.run_id.as_str()).await.unwrap();
     let diff = review.diff(Default::default()).await.unwrap().diff;
     assert_eq!(diff.added.len(), 1);
+    let events = engine.events(EventQuery::all()).await.unwrap().len();
+    for nobody in [None, Some("bob")] {
+        let refused = review.decline(nobody).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        let mut approval = Approval::of(review.run()).unwrap();
+        approval.reviewer = nobody.map(str::to_owned);
+        let refused = review.approve(approval).await.unwrap_err();
+        assert!(refused.to_string().contains("not its owner"), "{refused}");
+        let mut request = ChangeRequest::new("more");
+        request.reviewer = nobody.map(str::to_owned);
+        let again = engine
+            .request_changes(
+                two.run_id.as_str(),
+                request,
+                RunOptions::new(""),
+                Writes("more"),
+            )
+            .await;
+        assert_eq!(again.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    assert_eq!(
+        engine.events(EventQuery::all()).await.unwrap().len(),
+        events
+    );
     let declined = review.decline(Some("ann")).await.unwrap();
     assert_eq!(declined.status, RunStatus::Declined);
     let refused = engine

@@ -726,7 +726,7 @@ fn a_purge_killed_at_any_step_is_finished_by_the_next() {
         let mut endings = BTreeMap::new();
         // The list comes about the tenth call, the packs and the database long after.
         let about_the_list = one_of_each("list", 2).filter(|nth| *nth >= 6);
-        let later = one_of_each("later", 51).filter(|nth| *nth >= 14);
+        let later = one_of_each("later", 101).filter(|nth| *nth >= 14);
         let later = later.take_while(|nth| *nth < 400);
         for nth in about_the_list.take_while(|nth| *nth < 14).chain(later) {
             let (ws, clean, leaked, _) = make();

@@ -153,6 +153,9 @@ fn every_schema_is_that_of_a_document_that_a_command_prints() {
     }
     seen.document(0, "worktree list");
     seen.document(0, &format!("worktree discard {run}"));
+    let isolated = seen.document(0, "run --isolate -- touch approved");
+    let run = isolated["run_id"].as_str().unwrap();
+    seen.document(0, &format!("review approve {run}"));
     seen.document(0, "purge notes --plan");
     seen.document(0, "purge notes");
     let other = seen.document(0, "snapshot");

@@ -20,7 +20,8 @@ pub fn one_of_each(what: &str, share: usize) -> impl Iterator<Item = usize> + us
     (1 + first as usize..).step_by(share)
 }
 
-fn is_long() -> bool {
+/// Whether all cases are tried.
+pub fn is_long() -> bool {
     env::var("STILLFRAME_TORTURE").is_ok_and(|length| length == "long")
 }
 

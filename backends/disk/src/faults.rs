@@ -10,7 +10,7 @@ mod sample;
 mod witness;
 
 #[cfg(any(test, feature = "testing"))]
-pub use sample::Calls;
+pub use sample::{Calls, one_of_each};
 #[cfg(any(test, feature = "testing"))]
 pub use witness::{Done, Fault, Witness};
 

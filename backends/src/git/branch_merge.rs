@@ -1,5 +1,4 @@
-//! A merge as a commit in the user's repository, and the move of a branch that nobody has checked
-//! out.
+//! A merge as a commit in the user's repository, and the move of a branch.
 
 #[cfg(test)]
 mod tests;
@@ -133,7 +132,9 @@ pub(super) fn move_branch(
         let checkouts = worktrees::checkouts_of(op, common_dir, branch);
         Ok::<_, BranchError>(checkouts.map_err(CommitError::from)?)
     };
-    if let Some(checkout) = checkouts()?.first() {
+    if !request.leaves_behind
+        && let Some(checkout) = checkouts()?.first()
+    {
         return Err(in_use(branch, checkout));
     }
     let refs = Refs::open(common_dir).map_err(CommitError::from)?;

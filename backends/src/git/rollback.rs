@@ -9,6 +9,7 @@
 //! configuration is read.
 
 mod hand;
+mod hold;
 mod index;
 mod lacking;
 pub(super) mod lock;
@@ -35,6 +36,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use self::hand::Hand;
+pub(crate) use self::hold::{hold, is_begun, release};
 use self::index::{IndexGoal, IndexMove, IndexSeen};
 use self::moves::{BranchMove, HeadMove, HeadMoved, Moves, described};
 use self::operation::{Decision, OperationMove, decide};
@@ -140,10 +142,23 @@ pub(crate) enum Way {
     BackBesideEdits,
     /// To a branch.
     Switch,
+    /// On with the branch that HEAD names.
+    Merge,
 }
 
-/// How the operation of a plan begins that goes to a branch.
+impl Way {
+    /// How the operation of a plan begins that goes this way.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Back | Self::BackBesideEdits => "",
+            Self::Switch => SWITCH,
+            Self::Merge => MERGE,
+        }
+    }
+}
+
 const SWITCH: &str = "switch-";
+const MERGE: &str = "merge-";
 
 /// What is put back of the repository once the files are. It is kept in the journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,9 +278,7 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
     let (history, unread) = kept_history(request);
     let (mut plan, went) = loop {
         let mut plan = RepositoryPlan::at(found, request.now)?;
-        if request.way == Way::Switch {
-            plan.operation.insert_str(0, SWITCH);
-        }
+        plan.operation.insert_str(0, request.way.prefix());
         let went = if found.head == after.head {
             plan.move_back(op, request, found, after, &history)
         } else {
@@ -328,7 +341,8 @@ pub(crate) fn prepare(op: &Operation, request: &Request<'_>) -> Result<Prepared,
 /// Puts back what the plan says. Safe to repeat: what is right already is left alone.
 ///
 /// A part that cannot be put back ends it, since the parts after it rest on it. What was not done
-/// is in the answer.
+/// is in the answer. `is_recovery`: locks of this very operation may be there, of a crash or as it
+/// [holds](hold) them.
 pub(crate) fn carry_out(
     op: &Operation,
     plan: &RepositoryPlan,
@@ -687,15 +701,26 @@ fn has_with_parents(op: &Operation, objects: &RepositoryObjects, id: ObjectId) -
 impl RepositoryPlan {
     /// What a reflog says of it.
     fn told(&self) -> &'static str {
-        match self.is_switch() {
-            true => "stillframe: resume",
-            false => "stillframe: roll back",
+        match (self.is_merge(), self.is_switch()) {
+            (true, _) => "stillframe: merge",
+            (false, true) => "stillframe: resume",
+            (false, false) => "stillframe: roll back",
         }
     }
 
-    /// Whether it goes to a branch.
+    /// Whether it goes to a branch, or on with one.
     fn is_switch(&self) -> bool {
-        self.operation.starts_with(SWITCH)
+        self.operation.starts_with(SWITCH) || self.is_merge()
+    }
+
+    /// Whether all that a merge needs goes with it: the branch moves, and nothing had to be left.
+    pub(crate) fn is_whole_merge(&self) -> bool {
+        self.is_merge() && !self.branches.is_empty() && self.notes.is_empty()
+    }
+
+    /// Whether it goes on with the branch that HEAD names.
+    pub(crate) fn is_merge(&self) -> bool {
+        self.operation.starts_with(MERGE)
     }
 
     /// As it is kept in the journal of the restore.

@@ -98,6 +98,7 @@ pub(super) fn prepare(
     };
     if !changes.is_empty() && request.branch.is_some() {
         refuse_unwritable(&repository, &entries.staged)?;
+        refuse_conflicts(&entries.staged)?;
     }
     let (seen, staged) = ((record, state), &entries.staged);
     let local = || LocalEdits::of(op, workspace, &repository, store, seen, staged, env);
@@ -159,6 +160,16 @@ fn refuse_unwritable(repository: &UserRepository, staged: &Staged) -> Result<(),
         Err(BranchError::Unsupported(format!(
             "the index of {} is {form}, which is not written",
             crate::error::printable(repository.work_tree())
+        )))
+    })
+}
+
+/// Refuses an index with conflicts, wherever they are, as git does.
+fn refuse_conflicts(staged: &Staged) -> Result<(), BranchError> {
+    staged.conflicts().first().map_or(Ok(()), |entry| {
+        Err(BranchError::InTheWay(format!(
+            "the index has a conflict in {} that is not resolved",
+            entry.path
         )))
     })
 }
@@ -315,7 +326,7 @@ fn decide(
             let is_near = |o: &Omission| o.path.starts_with(&path) || path.starts_with(&o.path);
             let mut empty = record.empty_directories.iter();
             omissions.iter().any(is_near)
-                || empty.any(|directory| *directory != path && directory.starts_with(&path))
+                || empty.any(|directory| directory.starts_with(&path))
                 || nested
                     .iter()
                     .any(|n| n.path.starts_with(&path) || path.starts_with(&n.path))

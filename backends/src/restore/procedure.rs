@@ -18,6 +18,7 @@ use crate::content_hash::ContentHashes;
 use crate::contents::Overlaid;
 use crate::coverage::OmissionReason;
 use crate::error::{ErrorKind, PathError};
+use crate::git::put_error::PutError;
 use crate::git::rollback::{self, RepositoryPlan, Way};
 use crate::operation::Operation;
 use crate::path::RelPath;
@@ -142,11 +143,10 @@ fn restore_in_place<B: Restorable>(
     };
     let guard = taken.map_or_else(captured, Ok);
     let guard = guard.map_err(RestoreError::Guard)?;
-    let moves_some = repository.as_ref().is_some_and(|r| !r.plan.is_empty());
-    let mut repository =
-        repository.map(|prepared| guarded_by(op, backend, workspace, prepared, guard.record()));
-    let moves_none = repository.as_ref().is_some_and(|r| r.plan.is_empty());
-    refuse_another_index(is_taken && moves_some && moves_none)?;
+    let moves = |r: &Option<rollback::Prepared>| r.as_ref().map(|r| !r.plan.is_empty());
+    let had_to_move = moves(&repository) == Some(true);
+    let mut repository = repository.map(|r| guarded_by(op, backend, workspace, r, guard.record()));
+    refuse_another_index(is_taken && had_to_move && moves(&repository) == Some(false))?;
     let mut durations = RestoreDurations {
         guard: stopwatch.lap(),
         ..RestoreDurations::default()
@@ -158,6 +158,7 @@ fn restore_in_place<B: Restorable>(
     refuse_another_plan(&plan, options.expected_plan.as_ref())?;
     check_content(&aside()?, backend, workspace, &plan, &made, goal, &guard)?;
     let repository = with_objects(op, backend, workspace, repository, &mut plan)?;
+    refuse_half_a_merge(options, repository.as_ref(), &plan.skipped)?;
     durations.plan = stopwatch.lap();
 
     if plan.is_empty() {
@@ -218,6 +219,31 @@ fn refuse_another_index(is_another: bool) -> Result<(), RestoreError> {
     match is_another {
         true => Err(RestoreError::Changed { path }),
         false => Ok(()),
+    }
+}
+
+/// Refuses to move files of a checkout without its branch, or the branch without one of them.
+fn refuse_half_a_merge(
+    options: &RestoreOptions,
+    repository: Option<&rollback::Prepared>,
+    skipped: &[Skipped],
+) -> Result<(), RestoreError> {
+    let RepositoryRestore::Switch { merges: true, .. } = &options.repository else {
+        return Ok(());
+    };
+    if let Some(Skipped { path, .. }) = skipped.first() {
+        return Err(RestoreError::Changed { path: path.clone() });
+    }
+    match repository {
+        Some(prepared) if prepared.plan.is_whole_merge() => Ok(()),
+        prepared => {
+            let notes = prepared.and_then(|prepared| prepared.plan.notes());
+            let why = notes.map_or_else(
+                || "the branch would not move with the files".to_owned(),
+                |problem| problem.message,
+            );
+            Err(RestoreError::Unsupported(why))
+        }
     }
 }
 
@@ -499,6 +525,21 @@ pub(crate) fn recover(
                 .transpose()?;
             let guard = staging.guard.clone();
             let committed = Committed::from_journal(found.journal, staging, steps);
+            let is_begun = plan
+                .as_ref()
+                .is_none_or(|plan| rollback::is_begun(op, plan));
+            if let (false, Some(plan)) = (is_begun, &plan) {
+                // No file has come; or somebody has taken our locks away, and gone on from there.
+                rollback::release(op, plan);
+                Remembered::of(store)
+                    .forget_made(op, &guard)
+                    .map_err(RestoreError::Prepare)?;
+                committed.finish(op, store).map_err(RestoreError::Apply)?;
+                recovery.discarded += 1;
+                return Ok(recovery);
+            }
+            // What was begun is carried on as far as it goes.
+            let _ = hold_repository(op, plan.as_ref(), &committed, true);
             recovery.skipped = committed
                 .apply(op, &root, &ContentHashes)
                 .map_err(RestoreError::Apply)?;
@@ -719,6 +760,8 @@ fn carry_out<B: Restorable>(
         let _ = staged.discard(op, store);
         return Err(interrupted.into());
     }
+    let is_merge = repository.as_ref().is_some_and(|r| r.plan.is_merge());
+    let staged = unless_some_stay(op, store, staged, is_merge)?;
     // It is a step or two to the point of no return.
     let op = &op.to_its_end();
     let mut skipped = staged.skipped().to_vec();
@@ -750,9 +793,15 @@ fn carry_out<B: Restorable>(
             }
             CommitError::Undecided(source) => RestoreError::Apply(source),
         })?;
+    if let Err(error) = hold_repository(op, plan_back, &committed, false) {
+        // Nothing was touched yet.
+        let _ = Remembered::of(store).forget_made(op, &guard.record().snapshot.id);
+        committed.finish(op, store).map_err(RestoreError::Apply)?;
+        return Err(error);
+    }
     let applied = committed.apply(op, &root, &ContentHashes);
     skipped.extend(applied.map_err(RestoreError::Apply)?);
-    let outcome = put_repository_back(op, plan_back, &committed, false);
+    let outcome = put_repository_back(op, plan_back, &committed, is_merge);
     committed.finish(op, store).map_err(RestoreError::Apply)?;
     drop(repository);
     Ok(Carried {
@@ -760,6 +809,22 @@ fn carry_out<B: Restorable>(
         attributes_lost,
         repository: outcome,
     })
+}
+
+/// What is staged, unless something of a merge cannot come: then the branch does not move either.
+fn unless_some_stay(
+    op: &Operation,
+    store: &Path,
+    staged: Staged,
+    is_merge: bool,
+) -> Result<Staged, RestoreError> {
+    let path = match staged.skipped().first() {
+        Some(Skipped { path, .. }) if is_merge => path.clone(),
+        _ => return Ok(staged),
+    };
+    // Best effort beside the error: recovery removes what is left.
+    let _ = staged.discard(op, store);
+    Err(RestoreError::Changed { path })
 }
 
 /// Writes down what later restores have to know of this one, while nothing was touched.
@@ -808,6 +873,41 @@ pub(super) fn stage_error(error: StageError, target: &SnapshotId) -> RestoreErro
     }
 }
 
+/// Takes the locks of what is to change in the repository where a branch is gone on with, so that
+/// nobody commits there while the files come.
+fn hold_repository(
+    op: &Operation,
+    plan: Option<&RepositoryPlan>,
+    committed: &Committed,
+    is_recovery: bool,
+) -> Result<(), RestoreError> {
+    let Some(plan) = plan else {
+        return Ok(());
+    };
+    let staged = || committed.index();
+    let held = rollback::hold(op, plan, staged, is_recovery, rollback::LOCK_TIMEOUT);
+    held.map_err(|error| match error {
+        PutError::Locked { what } => RestoreError::Busy {
+            what,
+            holder: "another process, or by what is left of one".to_owned(),
+        },
+        PutError::Moved {
+            what,
+            expected,
+            found,
+        } => RestoreError::HeadMoved {
+            what,
+            expected,
+            found,
+        },
+        PutError::Io(source) => RestoreError::Prepare(source),
+        PutError::Changed { .. } => RestoreError::Changed {
+            path: RelPath::root().join(b".git").join(b"index"),
+        },
+        error => RestoreError::Unsupported(error.to_string()),
+    })
+}
+
 fn put_repository_back(
     op: &Operation,
     plan: Option<&RepositoryPlan>,
@@ -845,9 +945,11 @@ fn prepare_repository<B: Restorable>(
             to,
             from,
             reached: of_tip,
+            merges,
         } => {
             reached = of_tip;
-            (to, from, to.id.as_str(), Way::Switch)
+            let way = if *merges { Way::Merge } else { Way::Switch };
+            (to, from, to.id.as_str(), way)
         }
     };
     let before = backend.record(op, workspace, &before.id)?;

@@ -12,7 +12,7 @@ use stillframe::{
 };
 
 use super::checkpoints::Saved;
-use super::run::{Carried, Foreground, Told, carry};
+use super::run::{Carried, Foreground, GoingOn, Told, carry};
 use super::steps::{is_same_place, workspace};
 use super::task::commands;
 use super::{Tools, runs};
@@ -87,7 +87,8 @@ pub(super) async fn answer(tools: &Tools, request: FollowUpRequest) -> Result<Re
         resumable: None,
         elsewhere,
         told: Told::default(),
-        follow_up: Some((request.task, request.input)),
+        merges: false,
+        going_on: Some(GoingOn::FollowUp(request.task, request.input)),
     };
     Box::pin(carry(tools, carried)).await
 }
@@ -151,7 +152,7 @@ fn refuse_without_program(
 }
 
 /// The command, with the limits of time that the run was started with.
-fn limited(mut command: CommandAdapter, record: &RunRecord) -> CommandAdapter {
+pub(super) fn limited(mut command: CommandAdapter, record: &RunRecord) -> CommandAdapter {
     let limit = |key: &str| {
         let kept = record.options["metadata"][key].as_u64();
         kept.map(Duration::from_millis)
@@ -183,7 +184,7 @@ fn refused() -> Error {
 }
 
 /// The command that a run was started with.
-fn stored(record: &RunRecord, json: bool) -> Result<CommandAdapter, Failure> {
+pub(super) fn stored(record: &RunRecord, json: bool) -> Result<CommandAdapter, Failure> {
     let words = record.options["metadata"][COMMAND].as_array();
     let words = words.into_iter().flatten().filter_map(|word| word.as_str());
     let words: Vec<OsString> = words.map(OsString::from).collect();

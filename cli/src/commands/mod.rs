@@ -4,6 +4,7 @@
 //! to print.
 
 mod above;
+mod again;
 pub(crate) mod artifact;
 mod checkpoints;
 mod completions;
@@ -126,10 +127,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
             .await
         }
         Request::PlanRestore(workspace, request) => {
-            while_wanted(workspace, |workspace| {
-                restore::plan(tools, workspace, request)
-            })
-            .await
+            while_wanted(workspace, |at| restore::plan(tools, at, request)).await
         }
         Request::Restore(workspace, request) => {
             to_the_end(tools, restore::restore(tools, workspace, request)).await
@@ -144,6 +142,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         }
         Request::Undo(request) => to_the_end(tools, undo::undo(tools, request)).await,
         Request::Steps(request) => Box::pin(steps::run(tools, *request)).await,
+        Request::Retry(request) => Box::pin(again::retry(tools, request)).await,
         Request::Resume(request) => Box::pin(steps::resume(tools, *request)).await,
         Request::Cancel(run) => Box::pin(steps::cancel(tools, &run)).await,
         Request::Questions(id) => questions::show(tools, id.as_deref()).await,
@@ -170,6 +169,7 @@ async fn answer(tools: &Tools, request: Request) -> Result<Reply, Failure> {
         Request::Init(options) => new_repository::init(tools, options).await,
         Request::Clone(options) => new_repository::clone(tools, *options).await,
         Request::Task(request) => task::answer(tools, request).await,
+        Request::Revise(request) => Box::pin(again::revise(tools, *request)).await,
         Request::Review(request) => Box::pin(review::answer(tools, request)).await,
         Request::Worktree(request) => Box::pin(worktree::answer(tools, request)).await,
         Request::Notices(request) => notices::answer(tools, request).await,

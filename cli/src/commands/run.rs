@@ -12,6 +12,7 @@ use stillframe::backends::{
     BackendKind, Omission, OmissionReason, OmittedKind, RelPath, RetainContent, Search, shell_word,
 };
 use stillframe::commands::EndSignal;
+use stillframe::options::ChangeRequest;
 use stillframe::records::{
     Failure as FailureRecord, FollowUpRecord, QuestionId, QuestionStatus, RestoreDocument,
     RestoreStatus, ResumeState, RunDocument, WorkspaceDocument,
@@ -91,7 +92,8 @@ pub(super) async fn run(tools: &Tools, request: RunRequest) -> Result<Reply, Fai
         resumable: None,
         elsewhere: request.elsewhere,
         told: Told::default(),
-        follow_up: None,
+        merges: request.merges,
+        going_on: None,
     };
     Box::pin(carry(tools, carried)).await
 }
@@ -109,8 +111,20 @@ pub(super) struct Carried {
     pub(super) elsewhere: String,
     /// The questions of which people were told while it ran.
     pub(super) told: Told,
-    /// The task that waits, and the input that its run goes on with; `None`: the run is another.
-    pub(super) follow_up: Option<(String, FollowUpInput)>,
+    /// Whether what it hands in is merged at once.
+    pub(super) merges: bool,
+    /// What the run goes on with; `None`: it is new.
+    pub(super) going_on: Option<GoingOn>,
+}
+
+/// What a run goes on with.
+pub(super) enum GoingOn {
+    /// Its task, and new input.
+    FollowUp(String, FollowUpInput),
+    /// Its id, and what it is to change in what it has handed in.
+    Changes(String, ChangeRequest),
+    /// The id of a run in whose place this one is.
+    Retry(String),
 }
 
 /// Questions that were shown to people. Cheap to clone: all clones share one list.
@@ -147,7 +161,7 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         console: tools.console,
         progress: tools.progress.clone(),
     });
-    let which = (carried.session, carried.follow_up);
+    let which = (carried.session, carried.going_on);
     let mut execution = Box::pin(execute(tools, which, options, adapter));
     let mut signal = None;
     // The run, as long as it is to be parked and has not begun.
@@ -183,7 +197,15 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
     if let Some(progress) = &tools.progress {
         progress.clear();
     }
-    let document = outcome.document();
+    let mut document = outcome.document();
+    let mut not_merged = Vec::new();
+    if carried.merges && document.status == RunStatus::AwaitingReview {
+        // What stands in the way keeps nobody from deciding later.
+        not_merged = match review::merge_at_once(tools, &mut document).await {
+            Ok(not_merged) => not_merged,
+            Err(e) => vec![output::printable(&e.to_string())],
+        };
+    }
     let before = document.workspace.as_ref();
     let before = before.and_then(|workspace| workspace.before_snapshot.as_ref());
     let is_copied_only = match before {
@@ -220,19 +242,28 @@ pub(super) async fn carry(tools: &Tools, carried: Carried) -> Result<Reply, Fail
         retains,
     );
     reply.failure = failure(&ended, &carried.elsewhere);
+    reply.warnings.extend(not_merged);
     Ok(reply.exit_code(exit_code(&ended, signal)))
 }
 
 /// Has the engine do a run: one that waits for this input, one in this session, or one of its own.
 async fn execute(
     tools: &Tools,
-    which: (Option<SessionId>, Option<(String, FollowUpInput)>),
+    which: (Option<SessionId>, Option<GoingOn>),
     options: RunOptions,
     adapter: BoxAdapter,
 ) -> Result<RunOutcome, Error> {
     let engine = &tools.engine;
     match which {
-        (_, Some((task, input))) => engine.claim_follow_up(&task, input, options, adapter).await,
+        (_, Some(GoingOn::FollowUp(task, input))) => {
+            engine.claim_follow_up(&task, input, options, adapter).await
+        }
+        (_, Some(GoingOn::Changes(run, request))) => {
+            engine
+                .request_changes(&run, request, options, adapter)
+                .await
+        }
+        (_, Some(GoingOn::Retry(run))) => engine.retry_run(&run, options, adapter).await,
         (Some(id), None) => {
             let session = engine.session(id).await?;
             session.execute_run(options, adapter).await
@@ -480,7 +511,8 @@ fn exit_code(ended: &Ended<'_>, signal: Option<u8>) -> u8 {
     }
     let own = document.exit_code.and_then(|code| u8::try_from(code).ok());
     match document.status {
-        RunStatus::Completed | RunStatus::AwaitingReview => own.unwrap_or(0),
+        RunStatus::Completed | RunStatus::AwaitingReview | RunStatus::Merged => own.unwrap_or(0),
+        RunStatus::MergeFailed => own.filter(|code| *code != 0).unwrap_or(EXIT_WORK_FAILED),
         RunStatus::WaitingForInput | RunStatus::AwaitingFollowup => EXIT_WAITING,
         RunStatus::Timeout => EXIT_TIMED_OUT,
         RunStatus::Cancelled => own
@@ -681,6 +713,8 @@ fn ending(ended: &Ended<'_>, elsewhere: &str) -> String {
         RunStatus::WaitingForInput => "rests until somebody answers",
         RunStatus::AwaitingFollowup => "rests until there is new input",
         RunStatus::AwaitingReview => "has handed something in",
+        RunStatus::Merged => "was merged",
+        RunStatus::MergeFailed => "conflicts with what others have done",
         RunStatus::Pending | RunStatus::Running => "is under way",
         _ => document.status.as_str(),
     };

@@ -57,7 +57,8 @@ pub(super) async fn run(tools: &Tools, request: StepsRequest) -> Result<Reply, F
         adapter: BoxAdapter::new(runner),
         end_signal,
         told,
-        follow_up: None,
+        merges: false,
+        going_on: None,
         resumable: Some(id),
         elsewhere: request.elsewhere,
     };
@@ -128,7 +129,8 @@ pub(super) async fn resume(tools: &Tools, request: ResumeRequest) -> Result<Repl
         resumable: Some(id),
         elsewhere,
         told,
-        follow_up: None,
+        merges: false,
+        going_on: None,
     };
     Box::pin(run::carry(tools, carried)).await
 }

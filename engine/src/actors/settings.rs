@@ -9,6 +9,7 @@ use stillframe_backends::{Backend, BorrowMode, Progress};
 
 use crate::options::credentials::BoxCredentials;
 use crate::options::notice_sink::BoxSink;
+use crate::options::owner_check::BoxCheck;
 use crate::policy::BoxPolicy;
 use crate::policy::limits::RunLimits;
 
@@ -38,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) credentials: Option<BoxCredentials>,
     /// Who tells people of the work of tasks.
     pub(crate) notice_sink: Option<BoxSink>,
+    /// Who may decide about what runs hand in.
+    pub(crate) owner_check: Option<BoxCheck>,
     pub(crate) notice_timeout: Duration,
 }
 

@@ -454,6 +454,7 @@ impl Checkout {
             to,
             from,
             reached: Vec::new(),
+            merges: false,
         });
         let restored = backend.restore(op, locked, &goal, &restore);
         let restored = match restored {

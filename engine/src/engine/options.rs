@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::options::RunOptions;
 use crate::options::credentials::{BoxCredentials, CredentialProvider};
 use crate::options::notice_sink::{BoxSink, NoticeSink};
+use crate::options::owner_check::{BoxCheck, OwnerCheck};
 use crate::policy::limits::RunLimits;
 use crate::policy::{BoxPolicy, Policy};
 use crate::records::run_record::RunRecord;
@@ -110,6 +111,7 @@ pub struct EngineOptions {
     pub(crate) credentials: Option<BoxCredentials>,
     /// Who tells people of the work of tasks: see [`EngineOptions::notices`].
     pub(crate) notice_sink: Option<BoxSink>,
+    pub(crate) owner_check: Option<BoxCheck>,
     /// How long each call of the sink may take. One that takes longer was not sent, as far as
     /// anybody knows, and is tried again. Default: 10 s.
     pub notice_timeout: Duration,
@@ -152,6 +154,7 @@ impl Default for EngineOptions {
             secret_rules: Vec::new(),
             credentials: None,
             notice_sink: None,
+            owner_check: None,
             notice_timeout: Duration::from_secs(10),
         }
     }
@@ -181,6 +184,7 @@ impl fmt::Debug for EngineOptions {
             .field("adapters", &self.adapters)
             .field("has_credentials", &self.credentials.is_some())
             .field("has_notice_sink", &self.notice_sink.is_some())
+            .field("has_owner_check", &self.owner_check.is_some())
             .field("notice_timeout", &self.notice_timeout)
             .finish_non_exhaustive()
     }
@@ -231,6 +235,12 @@ impl EngineOptions {
     /// first engine that has a sink.
     pub fn notices(mut self, sink: impl NoticeSink) -> Self {
         self.notice_sink = Some(Arc::new(sink));
+        self
+    }
+
+    /// Who may decide about what runs hand in. Default: whoever calls.
+    pub fn owner_check(mut self, check: impl OwnerCheck) -> Self {
+        self.owner_check = Some(Arc::new(check));
         self
     }
 
@@ -308,6 +318,7 @@ impl EngineOptions {
             adapters: self.adapters.names(),
             credentials: self.credentials.clone(),
             notice_sink: self.notice_sink.clone(),
+            owner_check: self.owner_check.clone(),
             notice_timeout: self.notice_timeout,
         }
     }

@@ -1,22 +1,28 @@
 //! Runs that work in worktrees of their own: what they hand in for review, and letting go of them.
 
+use std::time::Duration;
+
+use serde::Deserialize as _;
+use serde::de::IgnoredAny;
 use stillframe_backends::{DiffOptions, ErrorKind, Operation};
 
 use super::Engine;
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::options::WorkspaceOptions;
+use crate::options::{Approval, ChangeRequest, RunOptions};
 use crate::records::isolated_run::{DiscardedWorktree, IsolatedRun};
 use crate::records::isolation::IsolationRow;
-use crate::records::outcome::DiffOutcome;
+use crate::records::merge::MergeOutcome;
+use crate::records::outcome::{DiffOutcome, RunOutcome};
 use crate::records::run::RunStatus;
+use crate::records::run_document::KeptOptions;
 use crate::records::run_row::RunRow;
 use crate::run::let_go::{LetGo, let_go};
 use crate::run::lock::{LockedPlace, RunLock};
-use crate::run::reviewing;
+use crate::run::{merging, reviewing};
 use crate::state::StateStore;
 use crate::state::run_name::find_run;
-use crate::workspace::opened::Opened;
+use crate::step::adapter::Adapter;
 use crate::workspace::{compare, run_worktree, turn};
 
 impl Engine {
@@ -28,7 +34,8 @@ impl Engine {
             let mut runs = Vec::new();
             for row in store.isolations_kept()? {
                 if let Some(run) = store.run(&row.run_id)? {
-                    runs.push(IsolatedRun::of(run, row));
+                    let revisions = store.revisions(&run.id)?;
+                    runs.push(IsolatedRun::of(run, row, revisions));
                 }
             }
             Ok(runs)
@@ -51,11 +58,38 @@ impl Engine {
     /// `NotFound`: there is no such run, or it works in its workspace. `InvalidOptions`: several
     /// runs begin so.
     pub async fn review(&self, id: &str) -> Result<Review, Error> {
-        let (run, row) = self.isolated(id).await?;
+        let (run, _) = self.isolated(id).await?;
         Ok(Review {
             core: self.core.clone(),
-            run: IsolatedRun::of(run, row),
+            run: reviewing::described(&self.core, &run.id).await?,
         })
+    }
+
+    /// Has a run change what it has handed in, and hand that in anew: `adapter` works in the same
+    /// worktree, on the same branch, and gets the comment as
+    /// [`RunContext::revision`](crate::RunContext::revision). `id`: as of [`Engine::review`]. What
+    /// `options` leave out is as the run was started.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was decided. `NotFound`: as of [`Engine::review`]. `Conflict`: the run is not in
+    /// review, or not the reviewer's to decide about. `InvalidOptions`: the comment or the reviewer's name is none. `LimitExceeded`: the
+    /// run has had ten revisions.
+    pub async fn request_changes(
+        &self,
+        id: &str,
+        request: ChangeRequest,
+        options: RunOptions,
+        adapter: impl Adapter,
+    ) -> Result<RunOutcome, Error> {
+        request.cleaned()?;
+        let (run, _) = self.isolated(id).await?;
+        reviewing::check_owner(&self.core, &run.id, request.reviewer.as_deref()).await?;
+        if run.status != RunStatus::AwaitingReview {
+            return Err(reviewing::not_in_review(&run));
+        }
+        let options = going_on(options, run, request)?;
+        self.run_once(options, adapter).await
     }
 
     /// Lets go of the worktree and the branch of a run that has ended. What is in the worktree is
@@ -89,6 +123,22 @@ impl Engine {
     }
 }
 
+/// The options of a run that goes on with a request for changes.
+fn going_on(
+    mut options: RunOptions,
+    run: RunRow,
+    request: ChangeRequest,
+) -> Result<RunOptions, Error> {
+    let kept = KeptOptions::<IgnoredAny>::deserialize(&run.options)
+        .map_err(|e| Error::new(ErrorKind::Corrupt, e))?;
+    let timeout = kept.timeout_ms.map(Duration::from_millis);
+    options.timeout = options.timeout.or(timeout);
+    options.input = run.input;
+    options.run_id = Some(run.id);
+    options.changes = Some(request);
+    Ok(options)
+}
+
 async fn discard(core: &Core, run: RunRow, row: IsolationRow) -> Result<DiscardedWorktree, Error> {
     let gone = match (row.let_go_at, run.status.is_terminal()) {
         (Some(_), _) => LetGo::default(),
@@ -116,10 +166,8 @@ async fn discard(core: &Core, run: RunRow, row: IsolationRow) -> Result<Discarde
             ));
         }
     };
-    let found = reviewing::find(core, &run.id).await?;
-    let (run, row) = found.unwrap_or((run, row));
     Ok(DiscardedWorktree {
-        run: IsolatedRun::of(run, row),
+        run: reviewing::described(core, &run.id).await?,
         branch_was_at: gone.commit,
         snapshot_id: gone.snapshot,
     })
@@ -149,6 +197,29 @@ impl Review {
         let (core, run) = (self.core.clone(), self.run.clone());
         self.core
             .operation(async move { diff(&core, &run, options).await })
+            .await
+    }
+
+    /// Approves what was handed in, and merges it into the branch that the run was cut from: a
+    /// fast-forward where that has not moved on, and else a merge as git's. Where the branch is
+    /// checked out, files and index of that work tree come along, and what is changed there beside
+    /// them stays as it is. Then the run's worktree and branch are let go of, as by
+    /// [`Engine::discard_worktree`].
+    ///
+    /// The decision is on record before anything moves. To approve what was merged is the same
+    /// answer, and so it is where the merge was in conflict.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict`: the run is not in review; or what was handed in is not what was approved, or the
+    /// originating branch does not have any more what it was compared with, so that the approval is
+    /// void. Nothing moved, and the run still waits. `InvalidOptions`: the reviewer's name is none.
+    /// `Busy`: the checkout is in use, or somebody holds a lock of git's for longer than five
+    /// seconds; nothing moved.
+    pub async fn approve(&self, approval: Approval) -> Result<MergeOutcome, Error> {
+        let core = self.core.clone();
+        self.core
+            .operation(async move { merging::approve(&core, &approval).await })
             .await
     }
 
@@ -184,18 +255,7 @@ async fn diff(core: &Core, run: &IsolatedRun, options: DiffOptions) -> Result<Di
     let (row, isolation) = found
         .ok_or_else(|| Error::not_found(format!("there is no run {} any more", run.run_id)))?;
     let parts = core.parts.clone();
-    let open = move || {
-        // The worktree may be gone.
-        let of = run_worktree::cut_from(&parts, &row, &isolation);
-        match of.filter(|of| !of.is_gone()) {
-            Some(workspace) => Ok(workspace),
-            None => {
-                let options = WorkspaceOptions::at(&isolation.worktree_path);
-                Opened::worktree_of(&parts, &row, &isolation, options)
-                    .map(|opened| opened.workspace)
-            }
-        }
-    };
+    let open = move || run_worktree::any_of(&parts, &row, &isolation);
     let workspace = core.parts.blocking.run(open).await??;
     let parts = core.parts.clone();
     let lock_timeout = parts.settings.lock_timeout;

@@ -228,6 +228,27 @@ event_types! { MEANINGS_OF_THE_ENGINE, OF_THE_ENGINE:
     /// What a run has handed in is not wanted; its worktree and its branch stay. Data:
     /// `request_id`, `reviewer`.
     REVIEW_DECLINED = "review_declined";
+    /// What a run has handed in was approved. Data: `request_id`, `reviewer`.
+    REVIEW_APPROVED = "review_approved";
+    /// Something is to be changed in what a run has handed in. Data: `revision`, `comment`,
+    /// `reviewer`.
+    REVIEW_CHANGES_REQUESTED = "review_changes_requested";
+    /// A run works on that, in the same worktree. Data: `revision`.
+    REVISION_STARTED = "revision_started";
+    /// What was approved is about to be merged. Data: `tree`, `branch` (the originating one),
+    /// `target_advanced` (others have moved it since the run was cut from it).
+    MERGE_STARTED = "merge_started";
+    /// The originating branch has what was approved. Data: `commit`, `previous_head`, `new_head`,
+    /// `mode` (`ref-only`, `fast-forward-files` or `merged-files`), `fast_forward`, `left_behind`
+    /// (the work trees whose files stayed as they were).
+    MERGE_COMPLETED = "merge_completed";
+    /// What was approved conflicts with what others have done. Data: `conflicting_files` (the first
+    /// fifty), `more`.
+    MERGE_CONFLICTED = "merge_conflicted";
+    /// What was approved cannot be merged; worktree and branch of the run stay. Data: `reason`.
+    MERGE_FAILED = "merge_failed";
+    /// Something is in the way of a merge, and nothing moved. Data: `reason`.
+    MERGE_BLOCKED = "merge_blocked";
     /// Worktree and branch of a run were let go of. Data: `branch`, `commit` (where that was),
     /// `snapshot_id` (what was in the worktree; null: there was none).
     WORKTREE_LET_GO = "worktree_let_go";

@@ -25,8 +25,8 @@ pub struct IsolationOptions {
     /// Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<RelPath>,
-    /// The message of the commit, in the place of the first line of what the run is for. A trailer
-    /// that names the run follows in any case.
+    /// The message of the commit. Trailers that name the run follow. Default: `Stillframe run ID`, and
+    /// the first line of what the run is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

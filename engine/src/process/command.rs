@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::process::group::ProcessGroup;
 use crate::process::guardian_channel::{self, GUARDIAN, Streams};
-use crate::process::input_file::InputFile;
+use crate::process::input_file::{Input, InputFile};
 use crate::process::orphans::{self, Orphans};
 use crate::process::output::{OutputPiece, Silence, Stream, Wanted};
 use crate::process::started::{Guarded, Left, Started};
@@ -712,12 +712,12 @@ impl CommandAdapter {
 
     /// The input that the command is to get, if the run goes on with one.
     async fn input(&self, context: &RunContext) -> std::io::Result<Option<InputFile>> {
-        let Some(input) = context.follow_up.clone() else {
+        let Some(input) = Input::of(context) else {
             return Ok(None);
         };
         let lost = |_| std::io::Error::other("the runtime is shutting down");
         let (state_dir, engine) = context.steps.held_by();
-        let file = move || InputFile::of(&input, &state_dir, &engine);
+        let file = move || InputFile::of(input, &state_dir, &engine);
         context.blocking.run(file).await.map_err(lost)?.map(Some)
     }
 

@@ -10,18 +10,54 @@ use tokio::process::Command;
 
 use crate::id::EngineId;
 
-use crate::records::follow_up::FollowUpInput;
+use crate::step::context::RunContext;
 
-/// The variables of a command's environment: the number of the input, its text, and the path of a
-/// file that has the text.
-const INPUT_ID: &str = "STILLFRAME_INPUT_ID";
-const INPUT: &str = "STILLFRAME_INPUT";
-const INPUT_FILE: &str = "STILLFRAME_INPUT_FILE";
+/// The variables of a command's environment: the number of what it goes on with, its text, and the
+/// path of a file that has the text.
+type Names = [&'static str; 3];
+
+/// Of new input.
+const INPUT: Names = [
+    "STILLFRAME_INPUT_ID",
+    "STILLFRAME_INPUT",
+    "STILLFRAME_INPUT_FILE",
+];
+
+/// Of what is to be changed in what was handed in.
+const REVISION: Names = [
+    "STILLFRAME_REVISION",
+    "STILLFRAME_REVIEW_COMMENT",
+    "STILLFRAME_REVIEW_COMMENT_FILE",
+];
+
+/// What a run goes on with.
+pub(super) struct Input {
+    names: Names,
+    number: u64,
+    text: String,
+}
 
 /// An input, and a file with its text for as long as this is. It is the user's alone.
 pub(super) struct InputFile {
-    input: FollowUpInput,
+    input: Input,
     file: NamedTempFile,
+}
+
+impl Input {
+    /// What a run goes on with, if it does.
+    pub(super) fn of(context: &RunContext) -> Option<Self> {
+        let revision = context.revision.as_ref().map(|revision| Self {
+            names: REVISION,
+            number: revision.number,
+            text: revision.comment.clone(),
+        });
+        let input = context.follow_up.as_ref().map(|input| Self {
+            names: INPUT,
+            number: input.id,
+            text: input.text.clone(),
+        });
+        input.or(revision)
+    }
 }
 
 /// Where such files are in a state directory.
@@ -36,11 +72,7 @@ pub(crate) fn owner(name: &str) -> Option<EngineId> {
 
 impl InputFile {
     /// One of an engine, in its state directory: where that is killed, the next one removes it.
-    pub(super) fn of(
-        input: &FollowUpInput,
-        state_dir: &Path,
-        engine: &EngineId,
-    ) -> std::io::Result<Self> {
+    pub(super) fn of(input: Input, state_dir: &Path, engine: &EngineId) -> std::io::Result<Self> {
         let directory = directory(state_dir);
         fs::DirBuilder::new()
             .recursive(true)
@@ -50,21 +82,19 @@ impl InputFile {
             .prefix(&format!("{engine}."))
             .tempfile_in(directory)?;
         file.write_all(input.text.as_bytes())?;
-        Ok(Self {
-            input: input.clone(),
-            file,
-        })
+        Ok(Self { input, file })
     }
 
     /// Gives it to a command; without one, what an outer run has given is taken away.
     pub(super) fn give(input: Option<&Self>, command: &mut Command) {
-        for name in [INPUT_ID, INPUT, INPUT_FILE] {
+        for name in INPUT.into_iter().chain(REVISION) {
             command.env_remove(name);
         }
         if let Some(Self { input, file }) = input {
-            command.env(INPUT_ID, input.id.to_string());
-            command.env(INPUT, &input.text);
-            command.env(INPUT_FILE, file.path());
+            let [number, text, path] = input.names;
+            command.env(number, input.number.to_string());
+            command.env(text, &input.text);
+            command.env(path, file.path());
         }
     }
 }

@@ -9,7 +9,9 @@ use stillframe_backends::{RelPath, SnapshotId};
 
 use crate::id::{ReviewRequestId, RunId, SessionId};
 use crate::records::isolation::IsolationRow;
+use crate::records::merge::MergeOutcome;
 use crate::records::repositories::path;
+use crate::records::revision::{Revision, RevisionRow};
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 
@@ -56,6 +58,8 @@ pub struct IsolationRecord {
     pub review_ready_at: Option<Timestamp>,
     /// Whose decision it was, in the host's words.
     pub reviewed_by: Option<String>,
+    /// What came of the last approval; `None`: there was none, or it is being merged.
+    pub merge: Option<MergeOutcome>,
     /// When worktree and branch were let go of; `None`: they are kept.
     pub let_go_at: Option<Timestamp>,
 }
@@ -78,6 +82,8 @@ pub struct IsolatedRun {
     /// Where it works, and what it has handed in.
     #[serde(flatten)]
     pub isolation: IsolationRecord,
+    /// What was to be changed in what it had handed in before, in order.
+    pub revisions: Vec<Revision>,
 }
 
 /// A worktree that was let go of, with the branch.
@@ -122,14 +128,15 @@ impl From<IsolationRow> for IsolationRecord {
             diff,
             review_ready_at: ready_at,
             reviewed_by: row.reviewed_by,
+            merge: row.merge.and_then(|merge| merge.outcome),
             let_go_at: row.let_go_at,
         }
     }
 }
 
 impl IsolatedRun {
-    /// The record of a run with the row of its worktree.
-    pub(crate) fn of(run: RunRow, row: IsolationRow) -> Self {
+    /// The record of a run with the row of its worktree, and what was to be changed.
+    pub(crate) fn of(run: RunRow, row: IsolationRow, revisions: Vec<RevisionRow>) -> Self {
         Self {
             run_id: run.id,
             session_id: run.session_id,
@@ -137,6 +144,7 @@ impl IsolatedRun {
             input: run.input,
             created_at: run.created_at,
             isolation: row.into(),
+            revisions: revisions.into_iter().map(|row| row.revision).collect(),
         }
     }
 }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use stillframe_backends::{CommitIntent, RelPath};
 
 use crate::id::{ReviewRequestId, RunId};
+use crate::records::merge::MergeRow;
 
 /// Where a run works that has a worktree of its own, and what it has come to, as it is kept.
 ///
@@ -35,8 +36,17 @@ pub(crate) struct IsolationRow {
     pub(crate) candidate: Option<Candidate>,
     /// Whose decision it was, in the host's words.
     pub(crate) reviewed_by: Option<String>,
+    /// What was approved, and what came of it.
+    pub(crate) merge: Option<MergeRow>,
     /// When worktree and branch were let go of.
     pub(crate) let_go_at: Option<Timestamp>,
+}
+
+impl IsolationRow {
+    /// Whether changes are in the worktree that no commit has.
+    pub(crate) fn leaves_something(&self) -> bool {
+        !self.out_of_scope.is_empty() || !self.unconverted.is_empty()
+    }
 }
 
 /// What a run hands in for review: what a decision about it is bound to.

@@ -20,6 +20,8 @@ pub enum OperationKind {
     Undo,
     /// A workspace that was brought to the branch of a task.
     Resume,
+    /// What a run has handed in was merged into the branch that is checked out.
+    Merge,
 }
 
 impl OperationKind {
@@ -30,6 +32,7 @@ impl OperationKind {
             Self::Restore => "restore",
             Self::Undo => "undo",
             Self::Resume => "resume",
+            Self::Merge => "merge",
         }
     }
 }

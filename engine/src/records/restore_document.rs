@@ -266,6 +266,8 @@ pub(crate) enum RestorePurpose {
     Step,
     /// It brings a workspace to the branch of a task.
     Resume,
+    /// It merges what a run has handed in.
+    Merge,
 }
 
 impl RestorePurpose {
@@ -277,6 +279,7 @@ impl RestorePurpose {
             Self::Undo => "undo",
             Self::Step => "step",
             Self::Resume => "resume",
+            Self::Merge => "merge",
         }
     }
 
@@ -288,6 +291,7 @@ impl RestorePurpose {
             "undo" => Self::Undo,
             "step" => Self::Step,
             "resume" => Self::Resume,
+            "merge" => Self::Merge,
             _ => return None,
         })
     }
@@ -299,6 +303,7 @@ impl RestorePurpose {
             Self::Restore => Some(OperationKind::Restore),
             Self::Undo => Some(OperationKind::Undo),
             Self::Resume => Some(OperationKind::Resume),
+            Self::Merge => Some(OperationKind::Merge),
         }
     }
 }

@@ -103,6 +103,14 @@ pub(crate) enum RunEvent {
     HandedIn,
     /// It was reviewed, and is not wanted.
     Declined,
+    /// It was reviewed, and is about to be merged.
+    Approved,
+    /// The originating branch has what was approved.
+    Merged,
+    /// What was approved conflicts with what others have done.
+    Conflicted,
+    /// Something is in the way of the merge, and nothing moved.
+    MergeBlocked,
     /// What was handed in is not there any more as it was.
     Lost,
 }
@@ -303,7 +311,10 @@ impl RunStatus {
                 Self::Interrupted
             }
             (
-                Self::Interrupted | Self::WaitingForInput | Self::AwaitingFollowup,
+                Self::Interrupted
+                | Self::WaitingForInput
+                | Self::AwaitingFollowup
+                | Self::AwaitingReview,
                 RunEvent::Claimed,
             ) => Self::Running,
             (Self::Running, RunEvent::Done) => Self::Completed,
@@ -334,12 +345,15 @@ impl RunStatus {
             (Self::Candidate, RunEvent::Done) => Self::Completed,
             (Self::AwaitingReview, RunEvent::Declined) => Self::Declined,
             (Self::AwaitingReview, RunEvent::Lost) => Self::Failed,
+            (Self::AwaitingReview, RunEvent::Approved) => Self::Merging,
+            (Self::Merging, RunEvent::Merged) => Self::Merged,
+            (Self::Merging, RunEvent::Conflicted) => Self::MergeFailed,
+            // By an engine that died before the branch moved, it is handed in again.
+            (Self::Merging, RunEvent::MergeBlocked | RunEvent::HandedIn) => Self::AwaitingReview,
             (from, event) => return Err(IllegalEvent { from, event }),
         };
         let logged = match (to, event) {
-            (Self::Pending | Self::Merging | Self::Merged | Self::MergeFailed, _) => {
-                unreachable!("no row leads to {to}")
-            }
+            (Self::Pending, _) => unreachable!("no row leads to {to}"),
             (Self::Running, RunEvent::Answered) => EventType::QUESTION_CONSUMED,
             (Self::Running, RunEvent::Withdrawn) => EventType::QUESTION_WITHDRAWN,
             (Self::Running, _) => EventType::RUN_STARTED,
@@ -354,8 +368,12 @@ impl RunStatus {
             (Self::Blocked, _) => EventType::RUN_BLOCKED,
             (Self::AwaitingFollowup, _) => EventType::FOLLOWUP_WAITING,
             (Self::Candidate, _) => EventType::RUN_CONCLUDED,
+            (Self::AwaitingReview, RunEvent::MergeBlocked) => EventType::MERGE_BLOCKED,
             (Self::AwaitingReview, _) => EventType::REVIEW_REQUESTED,
             (Self::Declined, _) => EventType::REVIEW_DECLINED,
+            (Self::Merging, _) => EventType::MERGE_STARTED,
+            (Self::Merged, _) => EventType::MERGE_COMPLETED,
+            (Self::MergeFailed, _) => EventType::MERGE_FAILED,
         };
         Ok(Transition { to, logged })
     }
@@ -392,6 +410,10 @@ impl fmt::Display for RunEvent {
             Self::Concluded => "concluded",
             Self::HandedIn => "handed in for review",
             Self::Declined => "declined",
+            Self::Approved => "approved",
+            Self::Merged => "merged",
+            Self::Conflicted => "given up as in conflict",
+            Self::MergeBlocked => "kept from being merged",
             Self::Lost => "given up as not there any more",
         })
     }
@@ -402,7 +424,7 @@ mod tests {
     use super::*;
 
     const STATES: [RunStatus; 19] = RunStatus::ALL;
-    const EVENTS: [RunEvent; 29] = [
+    const EVENTS: [RunEvent; 33] = [
         RunEvent::Started,
         RunEvent::Refused,
         RunEvent::Done,
@@ -431,6 +453,10 @@ mod tests {
         RunEvent::Concluded,
         RunEvent::HandedIn,
         RunEvent::Declined,
+        RunEvent::Approved,
+        RunEvent::Merged,
+        RunEvent::Conflicted,
+        RunEvent::MergeBlocked,
         RunEvent::Lost,
     ];
 
@@ -480,6 +506,12 @@ mod tests {
             (Status::Candidate, Event::Done, Status::Completed),
             (Status::AwaitingReview, Event::Declined, Status::Declined),
             (Status::AwaitingReview, Event::Lost, Status::Failed),
+            (Status::AwaitingReview, Event::Claimed, Status::Running),
+            (Status::AwaitingReview, Event::Approved, Status::Merging),
+            (Status::Merging, Event::Merged, Status::Merged),
+            (Status::Merging, Event::Conflicted, Status::MergeFailed),
+            (Status::Merging, Event::MergeBlocked, Status::AwaitingReview),
+            (Status::Merging, Event::HandedIn, Status::AwaitingReview),
         ]
     }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use stillframe_backends::{BackendKind, Diff, PatchText, RefChange, RelPath, Snapshot, SnapshotId};
 
 use crate::failure::Failure;
+use crate::id::RunId;
 use crate::policy::limits::RunLimits;
 use crate::records::kept_branch::KeptBranch;
 use crate::records::output::AdapterOutput;
@@ -40,6 +41,9 @@ pub(crate) struct KeptOptions<W> {
     /// How it works in a worktree of its own, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) isolation: Option<Value>,
+    /// The run that failed, in whose place it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retried_from: Option<RunId>,
     #[serde(flatten)]
     pub(crate) begun_as: BegunAs,
     /// What the host says of it.
@@ -319,6 +323,7 @@ mod tests {
             work_branch: None,
             repositories: Vec::new(),
             isolation: None,
+            retried_from: None,
             workspace: Some("a workspace"),
             timeout_ms: Some(u64::MAX),
             hot_wait_ms: None,

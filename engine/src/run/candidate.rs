@@ -217,7 +217,8 @@ async fn compared(
     Ok(key.into())
 }
 
-/// Ends a run that has changed nothing, and lets go of its worktree.
+/// Ends a run that has changed nothing that could be committed, and lets go of its worktree if that
+/// has nothing more.
 async fn nothing_changed(
     core: &Core,
     run: &RunRow,
@@ -244,6 +245,9 @@ async fn nothing_changed(
         ..End::of_row(RunEvent::Done, ended, run)
     };
     end_run(core, (&run.session_id, &run.id), end).await?;
+    if row.leaves_something() {
+        return Ok(RunStatus::Completed);
+    }
     // It has ended: what cannot be let go of now is by the next engine, or by hand.
     if let Err(e) = let_go::let_go(core, run, row, recovered).await {
         tracing::warn!(run = %run.id, error = %e.chain(), "its worktree stays");

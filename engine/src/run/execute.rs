@@ -46,6 +46,7 @@ use crate::records::follow_up::FollowUpInput;
 use crate::records::outcome::{RunOutcome, RunResult};
 use crate::records::output::AdapterOutput;
 use crate::records::resumed_work::ResumedWork;
+use crate::records::revision::Revision;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_document::{BegunAs, KeptOptions, document};
 use crate::records::run_row::{NewRun, RunRow, RunWorkspace};
@@ -115,6 +116,8 @@ pub(crate) struct RunTask {
     heeds_reports: bool,
     /// The input that it goes on with.
     follow_up: Option<Arc<FollowUpInput>>,
+    /// What it is to change in what it had handed in.
+    revision: Option<Arc<Revision>>,
     /// Whether its work ended because the engine could not do its part of it.
     is_refused: bool,
     cancellation: CancellationToken,
@@ -173,7 +176,7 @@ pub(crate) async fn execute(
             return Err(recorded.begun_meanwhile().in_run(recorded.row.id.clone()));
         }
         recorded::check_session(&recorded.row, session_id)?;
-        let goes_on = recorded.goes_on_with(options.follow_up.as_ref())?;
+        let goes_on = recorded.goes_on_with(&options)?;
         if !goes_on && matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(core, recorded.row.clone(), &options).await;
         }
@@ -190,7 +193,7 @@ pub(crate) async fn execute(
     let run_id = options.run_id.clone().unwrap_or_else(RunId::random);
     let begun = recorded.as_ref().map(|recorded| recorded.row.clone());
     let (parts, id) = (core.parts.clone(), run_id.clone());
-    let (options, adapter, workspace, further, isolated) = core
+    let (mut options, adapter, workspace, further, isolated) = core
         .parts
         .blocking
         .run(move || {
@@ -210,12 +213,11 @@ pub(crate) async fn execute(
             Ok::<_, Error>((options, adapter, workspace, further, isolated))
         })
         .await??;
-    let mut options = options;
     if let Some(recorded) = &recorded {
         // Its properties stay as they were when it was begun.
         options.resumable |= recorded.row.begun_as().resumable;
-        let opened = workspace.as_ref().map(|place| &place.opened);
         if isolated.is_none() {
+            let opened = workspace.as_ref().map(|place| &place.opened);
             recorded::check_workspace(&recorded.row, opened)?;
         }
         if recorded.claim() == Claim::Held {
@@ -247,6 +249,7 @@ pub(crate) async fn execute(
         block: None,
         heeds_reports: false,
         follow_up: None,
+        revision: None,
         is_refused: false,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),
@@ -478,8 +481,7 @@ impl RunTask {
         let recorded = recorded::recorded(&self.core, &self.run_id)
             .await?
             .ok_or_else(|| Error::not_found(format!("there is no run {in_run}")))?;
-        let input = self.options.follow_up.clone();
-        let goes_on = recorded.goes_on_with(input.as_ref());
+        let goes_on = recorded.goes_on_with(&self.options);
         let goes_on = goes_on.map_err(|e| e.in_run(in_run.clone()))?;
         if !goes_on && matches!(recorded.claim(), Claim::Ended | Claim::Waiting) {
             return stored(&self.core, recorded.row, &self.options).await;
@@ -502,9 +504,10 @@ impl RunTask {
         self.check_session_is_active()
             .await
             .map_err(|e| e.in_run(in_run.clone()))?;
-        let claims = match input {
-            Some(input) => Box::pin(self.follow_up(input)).await,
-            None => Box::pin(self.again(&recorded.row)).await,
+        let claims = match (self.options.follow_up.clone(), self.options.changes.clone()) {
+            (Some(input), _) => Box::pin(self.follow_up(input)).await,
+            (None, Some(request)) => Box::pin(self.revise(request)).await,
+            (None, None) => Box::pin(self.again(&recorded.row)).await,
         };
         let claims = claims.map_err(|e| e.in_run(in_run.clone()))?;
         self.claim(&recorded, claims)
@@ -882,6 +885,7 @@ impl RunTask {
             snapshot_before: before,
             leaves_edits_out: self.leaves_edits_out(),
             follow_up: self.follow_up.clone(),
+            revision: self.revision.clone(),
             cancellation: work.clone(),
             blocking: self.core.parts.blocking.clone(),
             steps: steps.clone(),
@@ -1014,6 +1018,7 @@ fn kept(options: &RunOptions, engine_limits: &RunLimits) -> Value {
             .map(RepositoryOptions::kept)
             .collect(),
         isolation: options.isolation.as_ref().map(document),
+        retried_from: options.retried_from.clone(),
         limits: options.limits.clone(),
         engine_limits: engine_limits.clone(),
         metadata: options.metadata.clone(),

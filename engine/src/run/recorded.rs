@@ -7,7 +7,7 @@ use stillframe_backends::ErrorKind;
 use crate::actors::core::Core;
 use crate::error::Error;
 use crate::id::{RunId, SessionId};
-use crate::records::follow_up::FollowUpInput;
+use crate::options::RunOptions;
 use crate::records::lease::Lease;
 use crate::records::question::{QuestionRow, QuestionStatus};
 use crate::records::queue::QueueState;
@@ -62,25 +62,27 @@ impl Recorded {
         }
     }
 
-    /// Whether the run, which waits, goes on with `input`.
+    /// Whether the run, which waits, goes on with what `options` have for it: input, or what it is
+    /// to change.
     ///
     /// # Errors
     ///
-    /// `Conflict`: there is input, and the run does not wait for any.
-    pub(crate) fn goes_on_with(&self, input: Option<&FollowUpInput>) -> Result<bool, Error> {
-        let Some(input) = input else {
-            return Ok(false);
+    /// `Conflict`: there is some, and the run does not wait for that.
+    pub(crate) fn goes_on_with(&self, options: &RunOptions) -> Result<bool, Error> {
+        let (id, status) = (&self.row.id, self.row.status);
+        let why = match (&options.follow_up, &options.changes) {
+            (Some(_), _) if status == RunStatus::AwaitingFollowup => return Ok(true),
+            (None, Some(_)) if status == RunStatus::AwaitingReview => return Ok(true),
+            (None, None) => return Ok(false),
+            (Some(input), _) => format!(
+                "run {id} is {status}, and waits for no input; nothing was done with input {}",
+                input.id
+            ),
+            (None, Some(_)) => {
+                format!("run {id} is {status}, and not in review; nothing was decided")
+            }
         };
-        match self.row.status {
-            RunStatus::AwaitingFollowup => Ok(true),
-            status => Err(Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "run {} is {status}, and waits for no input; nothing was done with input {}",
-                    self.row.id, input.id
-                ),
-            )),
-        }
+        Err(Error::new(ErrorKind::Conflict, why))
     }
 
     /// The error if another engine holds the run.

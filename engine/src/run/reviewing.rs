@@ -1,34 +1,21 @@
-//! Reviews of what runs have handed in: decisions, and what is found of them when an engine starts.
+//! Reviews of what runs have handed in: finding it, and declining it.
 
-use std::collections::HashSet;
-use std::time::Duration;
-
-use stillframe_backends::{ErrorKind, Operation, RunDirectory, RunWorktreeState, printable};
+use stillframe_backends::ErrorKind;
 
 use crate::actors::core::Core;
 use crate::error::Error;
-use crate::events::data::{RunEnded, Why};
-use crate::events::event::EventType;
-use crate::events::isolation_data::ReviewDeclined;
-use crate::failure::Failure;
-use crate::id::{EngineId, RunId};
+use crate::events::isolation_data::ReviewDecided;
+use crate::id::RunId;
+use crate::options::approval::check_reviewer;
 use crate::records::isolated_run::IsolatedRun;
-use crate::records::isolation::{Candidate, IsolationRow};
-use crate::records::recovery::{LeftWorkspace, RecoveryReport};
+use crate::records::isolation::IsolationRow;
 use crate::records::run::{RunEvent, RunStatus};
 use crate::records::run_row::RunRow;
-use crate::run::candidate::requested;
 use crate::run::end::{End, end_run};
 use crate::run::give_up::end_own_session;
-use crate::run::let_go::let_go;
-use crate::run::lock::{LockedPlace, RunLock};
 use crate::state::StateStore;
-use crate::state::change::{Change, NewEvent};
+use crate::state::change::Change;
 use crate::state::isolation_change::IsolationChange;
-use crate::workspace::run_worktree;
-
-/// The longest name of a reviewer, in characters.
-const MAX_REVIEWER_CHARS: usize = 200;
 
 /// A run with the row of its worktree; `None`: it has none.
 pub(crate) async fn find(
@@ -40,6 +27,44 @@ pub(crate) async fn find(
     core.parts.reader.read(read).await
 }
 
+/// What a host is told of a run with a worktree of its own.
+pub(crate) async fn described(core: &Core, run_id: &RunId) -> Result<IsolatedRun, Error> {
+    let asked = run_id.clone();
+    let read = move |store: &dyn StateStore| {
+        let found = store.run(&asked)?.zip(store.isolation(&asked)?);
+        Ok(found.zip(Some(store.revisions(&asked)?)))
+    };
+    let found = core.parts.reader.read(read).await?;
+    let ((run, row), revisions) = found.ok_or_else(|| unknown(run_id))?;
+    Ok(IsolatedRun::of(run, row, revisions))
+}
+
+fn unknown(run_id: &RunId) -> Error {
+    Error::not_found(format!("run {run_id} has no worktree of its own"))
+}
+
+/// Refuses a decision of somebody whom the host does not let decide.
+pub(crate) async fn check_owner(
+    core: &Core,
+    run_id: &RunId,
+    reviewer: Option<&str>,
+) -> Result<(), Error> {
+    let Some(check) = core.parts.settings.owner_check.clone() else {
+        return Ok(());
+    };
+    let run = described(core, run_id).await?;
+    match check.may_decide(run, reviewer.map(str::to_owned)).await {
+        true => Ok(()),
+        false => {
+            let who = reviewer.unwrap_or("somebody without a name");
+            let message = format!(
+                "run {run_id} is not {who}'s to decide about (not its owner); nothing was decided"
+            );
+            Err(Error::new(ErrorKind::Conflict, message))
+        }
+    }
+}
+
 /// Declines what a run has handed in. One that is declined stays so, which is the same answer.
 pub(crate) async fn decline(
     core: &Core,
@@ -47,16 +72,17 @@ pub(crate) async fn decline(
     reviewer: Option<String>,
 ) -> Result<IsolatedRun, Error> {
     check_reviewer(reviewer.as_deref())?;
-    let unknown = || Error::not_found(format!("run {run_id} has no worktree of its own"));
-    let (run, row) = find(core, run_id).await?.ok_or_else(unknown)?;
+    check_owner(core, run_id, reviewer.as_deref()).await?;
+    let found = find(core, run_id).await?;
+    let (run, row) = found.ok_or_else(|| unknown(run_id))?;
     if run.status == RunStatus::Declined {
-        return Ok(IsolatedRun::of(run, row));
+        return described(core, run_id).await;
     }
     let candidate = match (&row.candidate, run.status) {
         (Some(candidate), RunStatus::AwaitingReview) => candidate,
         _ => return Err(not_in_review(&run)),
     };
-    let said = ReviewDeclined {
+    let said = ReviewDecided {
         request_id: &candidate.request_id,
         reviewer: reviewer.as_deref(),
     };
@@ -70,7 +96,8 @@ pub(crate) async fn decline(
         ..End::of_row(RunEvent::Declined, said, &run)
     };
     let ended = end_run(core, (&run.session_id, run_id), end).await;
-    let (run, row) = find(core, run_id).await?.ok_or_else(unknown)?;
+    let found = find(core, run_id).await?;
+    let (run, _) = found.ok_or_else(|| unknown(run_id))?;
     match ended {
         // Somebody else has declined it in that moment, or decided otherwise.
         Err(e) if e.kind() == ErrorKind::Conflict && run.status != RunStatus::Declined => {
@@ -79,239 +106,16 @@ pub(crate) async fn decline(
         Err(e) if e.kind() != ErrorKind::Conflict => Err(e),
         _ => {
             end_own_session(core, &run).await;
-            Ok(IsolatedRun::of(run, row))
+            described(core, run_id).await
         }
     }
 }
 
-fn check_reviewer(reviewer: Option<&str>) -> Result<(), Error> {
-    let Some(name) = reviewer else {
-        return Ok(());
-    };
-    let is_name = (1..=MAX_REVIEWER_CHARS).contains(&name.chars().count());
-    match is_name && !name.chars().any(char::is_control) {
-        true => Ok(()),
-        false => Err(Error::invalid_options(format!(
-            "the name of a reviewer has 1 to {MAX_REVIEWER_CHARS} characters, and no control character; nothing was decided"
-        ))),
-    }
-}
-
-fn not_in_review(run: &RunRow) -> Error {
+/// Refuses to decide about a run that nobody waits for.
+pub(crate) fn not_in_review(run: &RunRow) -> Error {
     let message = format!(
         "run {} is {}, and not in review; nothing was decided",
         run.id, run.status
     );
     Error::new(ErrorKind::Conflict, message)
-}
-
-/// Looks after the worktrees that are kept: what is under review has to be there as it was handed
-/// in, and what has nothing of anybody's goes. `crashed`: the engines that have died since this was
-/// done last. What cannot be looked at is left as it is.
-pub(crate) async fn recover(
-    core: &Core,
-    crashed: &HashSet<EngineId>,
-    report: &mut RecoveryReport,
-) -> Result<(), Error> {
-    let kept = match core
-        .parts
-        .reader
-        .read(|store| store.isolations_kept())
-        .await
-    {
-        // A damaged row must not stop the start. Whoever lists them is told of it.
-        Err(e) if e.kind() == ErrorKind::Corrupt => {
-            tracing::warn!(error = %e.chain(), "no worktree of a run is looked at");
-            return Ok(());
-        }
-        kept => kept?,
-    };
-    for row in kept {
-        let run_id = row.run_id.clone();
-        let run = core
-            .parts
-            .reader
-            .read(move |store| store.run(&run_id))
-            .await?;
-        let Some(run) = run else { continue };
-        let path = row.worktree_path.clone();
-        let looked = match run.status {
-            RunStatus::AwaitingReview => {
-                let has_crashed = crashed.contains(&run.engine_id);
-                Box::pin(look_at_review(core, run, row, has_crashed)).await
-            }
-            status if status.is_terminal() && has_nothing(&run, &row) => {
-                Box::pin(go_on_letting_go(core, run, row)).await
-            }
-            _ => Ok(()),
-        };
-        if let Err(e) = looked {
-            tracing::warn!(path = %path.display(), error = %e.chain(), "not looked after");
-            report.left.push(LeftWorkspace {
-                path: printable(&path),
-                reason: Failure::from(&e),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Whether nothing of the run is in its worktree: it changed nothing, or its work never began.
-fn has_nothing(run: &RunRow, row: &IsolationRow) -> bool {
-    run.status == RunStatus::Completed || row.made_at.is_none()
-}
-
-async fn go_on_letting_go(core: &Core, run: RunRow, row: IsolationRow) -> Result<(), Error> {
-    let parts = &core.parts;
-    let place = LockedPlace::worktree(&parts.state_dir, &row.worktree_path);
-    let lock = RunLock::acquire_at(&place, "recovery", Duration::ZERO, &parts.blocking).await;
-    match lock {
-        // Its own engine is about to.
-        Err(e) if e.kind() == ErrorKind::Busy => Ok(()),
-        lock => {
-            let lock = lock?;
-            // By another engine, since it was read.
-            let is_kept = find(core, &run.id)
-                .await?
-                .is_some_and(|(_, row)| row.let_go_at.is_none());
-            if is_kept {
-                let_go(core, &run, &row, true).await?;
-            }
-            lock.release();
-            Ok(())
-        }
-    }
-}
-
-/// Fails a run whose candidate is not there any more as it was handed in, and says otherwise that
-/// it still waits, where its engine has died.
-async fn look_at_review(
-    core: &Core,
-    run: RunRow,
-    row: IsolationRow,
-    has_crashed: bool,
-) -> Result<(), Error> {
-    let (parts, of) = (core.parts.clone(), row.clone());
-    let look = move || -> Result<RunWorktreeState, Error> {
-        let backend = run_worktree::backend(&parts)?;
-        let worktrees = run_worktree::of_backend(&*backend)?;
-        Ok(worktrees.look(&Operation::unbounded(), &run_worktree::of_row(&of))?)
-    };
-    let found = core.parts.blocking.run(look).await??;
-    if let Some(reason) = missing(row.candidate.as_ref(), &found) {
-        return lost(core, &run, reason).await;
-    }
-    let Some(candidate) = row.candidate.as_ref().filter(|_| has_crashed) else {
-        return Ok(());
-    };
-    let said = requested(&row, candidate, true);
-    let told = EventType::REVIEW_REQUESTED;
-    let at = core.parts.now();
-    let tell = NewEvent::new(told, &run.session_id, Some(&run.id), at, said);
-    core.parts.writer.commit(vec![Change::Append(tell)]).await?;
-    Ok(())
-}
-
-/// Why a candidate cannot be reviewed any more; `None`: it can. Pure.
-fn missing(candidate: Option<&Candidate>, found: &RunWorktreeState) -> Option<&'static str> {
-    let is_there = found.directory == RunDirectory::Right;
-    let tree = candidate.and_then(|candidate| candidate.tree.as_deref());
-    match (&found.tip, tree) {
-        _ if found.directory == RunDirectory::Missing => Some("recovered_worktree_missing"),
-        (None, _) => Some("recovered_worktree_branch_missing"),
-        _ if !is_there => Some("recovered_worktree_missing"),
-        (_, None) => Some("recovered_tree_hash_missing"),
-        // The same tree with another history is another candidate.
-        (Some(tip), Some(tree)) => {
-            let commit = candidate.map(|candidate| &*candidate.commit);
-            let is_same = tip.tree == tree && commit == Some(&*tip.commit);
-            (!is_same).then_some("recovered_tree_hash_mismatch")
-        }
-    }
-}
-
-/// Ends a run whose candidate is not there any more. What is left of it stays.
-async fn lost(core: &Core, run: &RunRow, reason: &str) -> Result<(), Error> {
-    let said = RunEnded {
-        why: Some(Why::Settled {
-            reason: reason.to_owned(),
-        }),
-        recovered: true,
-        ..RunEnded::default()
-    };
-    let message = format!(
-        "{reason}: what was handed in is not there any more as it was; what is left is kept"
-    );
-    let end = End {
-        from: Some(RunStatus::AwaitingReview),
-        is_recovered: true,
-        error: Some(Failure::new(ErrorKind::Conflict.as_str(), message)),
-        ..End::of_row(RunEvent::Lost, said, run)
-    };
-    match end_run(core, (&run.session_id, &run.id), end).await {
-        // Somebody has decided in that moment, or another engine has found it.
-        Err(e) if e.kind() == ErrorKind::Conflict => Ok(()),
-        ended => ended,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-    use stillframe_backends::BranchTip;
-
-    use super::*;
-    use crate::id::ReviewRequestId;
-
-    #[test]
-    fn what_is_missing_of_a_candidate_is_told_by_its_reason() {
-        let candidate = |tree: Option<&str>| Candidate {
-            request_id: ReviewRequestId::random(),
-            commit: "c".to_owned(),
-            tree: tree.map(str::to_owned),
-            diff: None,
-            ready_at: Timestamp::UNIX_EPOCH,
-        };
-        let tip = |commit: &str, tree: &str| BranchTip::new(commit, tree);
-        let other = || RunDirectory::Other("a file".to_owned());
-        for (tree, tip, directory, reason) in [
-            (Some("t"), Some(tip("c", "t")), RunDirectory::Right, None),
-            (
-                Some("t"),
-                Some(tip("c", "u")),
-                RunDirectory::Right,
-                Some("tree_hash_mismatch"),
-            ),
-            (
-                Some("t"),
-                Some(tip("d", "t")),
-                RunDirectory::Right,
-                Some("tree_hash_mismatch"),
-            ),
-            (
-                None,
-                Some(tip("c", "t")),
-                RunDirectory::Right,
-                Some("tree_hash_missing"),
-            ),
-            (Some("t"), None, other(), Some("worktree_branch_missing")),
-            (
-                Some("t"),
-                Some(tip("c", "t")),
-                other(),
-                Some("worktree_missing"),
-            ),
-            (
-                Some("t"),
-                None,
-                RunDirectory::Missing,
-                Some("worktree_missing"),
-            ),
-        ] {
-            let found = RunWorktreeState::new(tip, directory);
-            let reason = reason.map(|reason| format!("recovered_{reason}"));
-            let missing = missing(Some(&candidate(tree)), &found);
-            assert_eq!(missing.map(str::to_owned), reason, "{found:?}");
-        }
-    }
 }

@@ -30,6 +30,7 @@ use crate::records::step::milliseconds;
 use crate::run::candidate;
 use crate::run::closing::{self, Closing};
 use crate::run::end::{Changed, End, Left, end_run};
+use crate::run::merging;
 use crate::run::on_record::{OnRecord, STRANDED, Settled};
 use crate::run::owner;
 use crate::run::requeue::put_back;
@@ -121,11 +122,8 @@ pub(crate) async fn settle_if_left(core: &Core, run_id: &RunId) -> Result<(), Er
 }
 
 async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
-    if run.status == RunStatus::Candidate {
-        return Box::pin(candidate::settle(core, run)).await;
-    }
     if run.status.is_being_saved() {
-        return Box::pin(saving::settle(core, run, why)).await;
+        return Box::pin(settle_ended(core, run, why)).await;
     }
     let parts = &core.parts;
     let found = OnRecord::read(core, &run.id).await?;
@@ -219,6 +217,15 @@ async fn try_settle(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Se
     };
     end_run(core, (&run.session_id, &run.id), end).await?;
     Ok(Settled::Done)
+}
+
+/// Settles a run whose work had ended, and was being saved, handed in or merged.
+async fn settle_ended(core: &Core, run: RunRow, why: Option<Failure>) -> Result<Settled, Error> {
+    match run.status {
+        RunStatus::Candidate => candidate::settle(core, run).await,
+        RunStatus::Merging => merging::settle(core, &run).await,
+        _ => saving::settle(core, run, why).await,
+    }
 }
 
 /// What the run's row says of what it left.

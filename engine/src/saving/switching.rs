@@ -154,6 +154,7 @@ impl Going {
             to: switch.to,
             from: from.clone(),
             reached,
+            merges: false,
         });
         let (parts, backend) = (&self.parts, &*self.target.backend);
         let restored =

@@ -80,6 +80,7 @@ macro_rules! state_store_contract {
             a_finding_is_allowed_in_its_repository_by_all_that_it_is
             what_is_in_quarantine_is_let_go_of_once
             where_a_run_works_is_on_record_before_it_does_and_moves_once
+            what_is_decided_about_what_a_run_hands_in_is_on_record
             how_a_run_worked_is_known_while_it_is_reviewed
             nothing_is_found_where_there_is_nothing
         }
@@ -1095,6 +1096,7 @@ pub(crate) fn an_operation_comes_back_as_it_was_written(state: &impl TestState) 
         // Nothing at all is not everything.
         (OperationKind::Undo, Some(Vec::new())),
         (OperationKind::Resume, Some(Vec::new())),
+        (OperationKind::Merge, None),
         (OperationKind::Run, None),
     ] {
         let row = OperationRow {

@@ -54,6 +54,7 @@ const FIXTURES: &[&str] = &[
     include_str!("fixtures/0020.sql"),
     "",
     "",
+    include_str!("fixtures/0023.sql"),
 ];
 
 // Who adds a version adds what the one before it had.

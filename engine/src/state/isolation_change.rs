@@ -5,6 +5,8 @@ use stillframe_backends::{CommitIntent, RelPath};
 
 use crate::id::RunId;
 use crate::records::isolation::Candidate;
+use crate::records::merge::MergeRow;
+use crate::records::revision::RevisionRow;
 use crate::records::run_row::RunWorkspace;
 
 /// One thing to be written of a run with a worktree of its own.
@@ -33,6 +35,10 @@ pub(crate) enum IsolationChange {
         run_id: RunId,
         reviewed_by: Option<String>,
     },
+    /// What was approved, and how far that is.
+    Merge { run_id: RunId, merge: Box<MergeRow> },
+    /// Something is to be changed.
+    Revise(Box<RevisionRow>),
     /// Worktree and branch are let go of; only where they were not.
     LetGo { run_id: RunId, at: Timestamp },
 }

@@ -53,6 +53,7 @@ use crate::records::question::QuestionRow;
 use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::review::ReviewRecord;
+use crate::records::revision::RevisionRow;
 use crate::records::run::RunStatus;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
@@ -335,6 +336,9 @@ pub(crate) trait StateStore: BranchState + Send {
 
     /// Where a run works that has a worktree of its own; `None`: it has none.
     fn isolation(&self, run_id: &RunId) -> Result<Option<IsolationRow>, StateError>;
+
+    /// What was to be changed in what the run has handed in, in the order of the numbers.
+    fn revisions(&self, run_id: &RunId) -> Result<Vec<RevisionRow>, StateError>;
 
     /// The worktrees of runs that were not let go of, in the order in which the runs were accepted.
     fn isolations_kept(&self) -> Result<Vec<IsolationRow>, StateError>;

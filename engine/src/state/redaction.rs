@@ -15,10 +15,12 @@ use crate::records::restore_document::RestoreDocument;
 use crate::records::run_row::RunEnding;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent, Reported};
+use crate::state::isolation_change::IsolationChange;
 
 /// The keys of an event of the engine's under which it repeats what others said.
-const REPEATED: [&str; 10] = [
+const REPEATED: [&str; 11] = [
     "answer",
+    "comment",
     "context",
     "in_place",
     "message",
@@ -78,6 +80,10 @@ pub(crate) fn redact(rules: &SecretRules, change: &mut Change) {
         Change::RegisterArtifact(record) => json(rules, &mut record.metadata),
         Change::Append(event) => append(rules, event),
         Change::Branch(change) => branch(rules, change),
+        Change::Isolation(IsolationChange::Revise(row)) => {
+            text(rules, &mut row.raw_comment);
+            text(rules, &mut row.revision.comment);
+        }
         // A question is known by its text, which was redacted before it was looked for. An answer
         // and the input of a submitted run with a secret value are refused. A commit has what the
         // repository has of it, and so has what a run hands in. The rest are ids, states, times,

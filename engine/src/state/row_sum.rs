@@ -247,8 +247,15 @@ macro_rules! damaged {
     (isolations) => {
         concat!(
             "CASE WHEN row_sum IS row_sum('isolations', ",
-            "position, run_id, repository_path, originating_branch, base, worktree_path, worktree_branch, made_at, intent, out_of_scope, unconverted, request_id, commit_id, tree, diff, review_ready_at, reviewed_by, let_go_at",
+            "position, run_id, repository_path, originating_branch, base, worktree_path, worktree_branch, made_at, intent, out_of_scope, unconverted, request_id, commit_id, tree, diff, review_ready_at, reviewed_by, let_go_at, merge",
             ") THEN NULL ELSE 'worktree of a run' END AS damaged"
+        )
+    };
+    (run_revisions) => {
+        concat!(
+            "CASE WHEN row_sum IS row_sum('run_revisions', ",
+            "run_id, revision_number, reviewer, created_at, raw_comment, sanitized_comment, previous_tree",
+            ") THEN NULL ELSE 'revision of a run' END AS damaged"
         )
     };
     (quarantine) => {
@@ -262,7 +269,7 @@ macro_rules! damaged {
 pub(super) use damaged;
 
 /// What is looked through for damage: table, how its rows are told apart, and the expression.
-const TABLES: [(&str, &str, &str); 35] = [
+const TABLES: [(&str, &str, &str); 36] = [
     ("sessions", "id", damaged!(sessions)),
     ("runs", "id", damaged!(runs)),
     ("events", "id", damaged!(events)),
@@ -302,6 +309,7 @@ const TABLES: [(&str, &str, &str); 35] = [
     ("quarantine", "id", damaged!(quarantine)),
     ("came_for", "run_id", damaged!(came_for)),
     ("isolations", "run_id", damaged!(isolations)),
+    ("run_revisions", "run_id", damaged!(run_revisions)),
 ];
 
 /// More are not named: who sees ten knows what to do.
@@ -475,7 +483,9 @@ mod tests {
                  INSERT INTO allowed_findings VALUES (1, 's', 'jwt', x'61', '00', 5, NULL);
                  INSERT INTO quarantine VALUES (1, 'q', 'slot', x'61', x'62', 'why', 'w', 'kept', 5, 6, NULL);
                  INSERT INTO isolations VALUES (1, 'r', x'61', 'b', 'c', x'62', 'd', 5, '{}', '[]', '[]', 'q', 'e', 't', 'k', 6,
-                     'n', 7, NULL);
+                     'n', 7, NULL, '{}');
+                 INSERT INTO run_revisions VALUES ('r', 1, 'n', 5, 'raw', 'clean', 't',
+                     row_sum('run_revisions', 'r', 1, 'n', 5, 'raw', 'clean', 't'));
                  INSERT INTO came_for VALUES ('r', 'blocked', '{}', row_sum('came_for', 'r', 'blocked', '{}'));
                  PRAGMA foreign_keys = OFF;
                  INSERT INTO removals VALUES ('gone', 5, row_sum('removals', 'gone', 5));
@@ -500,9 +510,10 @@ mod tests {
             .unwrap();
         let names = find.query_map((), |row| row.get::<_, String>(0)).unwrap();
         let names: Vec<String> = names.map(Result::unwrap).collect();
-        // Who writes events, their times and floors, details and removals of sessions, and what
-        // runs came for writes the sums. Rows of these but for events never change in place.
-        assert_eq!(names.len(), 3 * (TABLES.len() - 5) - 1);
+        // Who writes events, their times and floors, details and removals of sessions, what runs
+        // came for, and revisions writes the sums. Rows of these but for events never change in
+        // place, and two triggers keep revisions from it.
+        assert_eq!(names.len(), 3 * (TABLES.len() - 6) + 1);
         for name in names {
             connection
                 .execute_batch(&format!("DROP TRIGGER {name}"))

@@ -59,6 +59,7 @@ use crate::records::question::QuestionRow;
 use crate::records::queue::{Legible, QueueRow, TakenRow};
 use crate::records::restore_document::RestoreRow;
 use crate::records::review::ReviewRecord;
+use crate::records::revision::RevisionRow;
 use crate::records::run_row::RunRow;
 use crate::records::run_state::{StateTransition, StateValue};
 use crate::records::run_totals::RunTotals;
@@ -82,7 +83,7 @@ use events::{
     read_event, select_events, types_of,
 };
 use forgetting::{due_sessions, event_floor, removals, session_extent};
-use isolations::{SELECT_ISOLATION, read_isolation};
+use isolations::{SELECT_ISOLATION, SELECT_REVISIONS, read_isolation, read_revision};
 use leases::{SELECT_LEASE, fence, read_lease};
 use opening::pragma;
 use pins::{SELECT_PIN, read_pin};
@@ -873,6 +874,10 @@ impl StateStore for SqliteStore {
             params![run_id.as_str()],
             read_isolation,
         )
+    }
+
+    fn revisions(&self, run_id: &RunId) -> Result<Vec<RevisionRow>, StateError> {
+        self.all(SELECT_REVISIONS, params![run_id.as_str()], read_revision)
     }
 
     fn isolations_kept(&self) -> Result<Vec<IsolationRow>, StateError> {

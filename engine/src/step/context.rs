@@ -18,6 +18,7 @@ use crate::records::artifact::{ArtifactDraft, ArtifactRecord};
 use crate::records::block::Block;
 use crate::records::follow_up::FollowUpInput;
 use crate::records::question::{Answer, Question, QuestionPlace};
+use crate::records::revision::Revision;
 use crate::step::adapter_error::AdapterError;
 use crate::step::checkpointed::Checkpointed;
 use crate::step::emit;
@@ -48,6 +49,9 @@ pub struct RunContext {
     /// The input that the run goes on with, which was [blocked](RunContext::blocked); `None`: it
     /// was not. It stays when the run is resumed after that.
     pub follow_up: Option<Arc<FollowUpInput>>,
+    /// What the run is to change in what it had handed in for a review; `None`: it works for the
+    /// first time. It stays when the run is resumed after that.
+    pub revision: Option<Arc<Revision>>,
     /// Cancelled when the work should stop.
     pub cancellation: CancellationToken,
     pub(crate) blocking: Blocking,

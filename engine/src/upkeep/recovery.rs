@@ -14,7 +14,7 @@ use crate::id::{EngineId, RunId};
 use crate::options::WorkspaceOptions;
 use crate::process::{input_file, survivors};
 use crate::records::recovery::{LeftWorkspace, RecoveryReport, UnknownAdapter};
-use crate::run::reviewing;
+use crate::run::left_reviews;
 use crate::run::settle::settle_run;
 use crate::saving::quarantine;
 use crate::state::liveness;
@@ -66,7 +66,7 @@ pub(crate) async fn recover(core: &Core) -> Result<RecoveryReport, Error> {
         .run(move || remove_inputs(&parts_of_inputs))
         .await?;
     settle_runs(core, &mut report).await?;
-    reviewing::recover(core, &crashed, &mut report).await?;
+    left_reviews::recover(core, &crashed, &mut report).await?;
     report.unknown_adapters = unknown_adapters(core).await?;
     report.quarantined = quarantined(core).await?;
     let later = parts

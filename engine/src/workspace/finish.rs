@@ -79,19 +79,25 @@ pub(crate) fn tell_untold(
     capture::keep(parts, changes)
 }
 
-/// Whether a restore is one in a run's own worktree, which has the same store, and not here.
+/// Whether a restore is in another directory with this store: in a run's own worktree, or in the
+/// workspace that the run came from.
 fn is_elsewhere(
     parts: &Parts,
     locked: &LockedWorkspace,
     begun: &RestoreRow,
 ) -> Result<bool, Error> {
-    let Some(run_id) = &begun.run_id else {
-        return Ok(false);
+    let isolation = match &begun.run_id {
+        Some(run_id) => parts
+            .reader
+            .read_blocking(|store| store.isolation(run_id))?,
+        None => None,
     };
-    let isolation = parts
-        .reader
-        .read_blocking(|store| store.isolation(run_id))?;
-    Ok(isolation.is_some_and(|row| row.worktree_path != locked.disk_path()))
+    let here = locked.disk_path();
+    Ok(match isolation {
+        Some(row) => row.worktree_path != here,
+        // Nobody but their runs has restores in worktrees of runs.
+        None => here.starts_with(parts.state_dir.path()),
+    })
 }
 
 /// Puts a restore that was carried on to its end on record.

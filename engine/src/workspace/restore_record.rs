@@ -161,7 +161,10 @@ pub(crate) fn recovered(
     // nothing undoes.
     let merges = matches!(
         begun.purpose,
-        RestorePurpose::Undo | RestorePurpose::Step | RestorePurpose::Resume
+        RestorePurpose::Undo
+            | RestorePurpose::Step
+            | RestorePurpose::Resume
+            | RestorePurpose::Merge
     );
     let may_have_merged = merges && !wanted.is_disjoint(&changed);
     let is_as_before = wanted.is_subset(&left) && !is_head_moved && !may_have_merged;

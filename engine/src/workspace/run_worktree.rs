@@ -56,6 +56,18 @@ pub(crate) fn cut_from(parts: &Parts, run: &RunRow, row: &IsolationRow) -> Optio
     of.filter(|of| of.disk_path() != row.worktree_path)
 }
 
+/// A workspace by which the repository of a run can be read: that which the run was cut from or, where
+/// that is gone, its worktree. Blocks.
+pub(crate) fn any_of(parts: &Parts, run: &RunRow, row: &IsolationRow) -> Result<Workspace, Error> {
+    match cut_from(parts, run, row).filter(|of| !of.is_gone()) {
+        Some(workspace) => Ok(workspace),
+        None => {
+            let options = WorkspaceOptions::at(&row.worktree_path);
+            Ok(Opened::worktree_of(parts, run, row, options)?.workspace)
+        }
+    }
+}
+
 impl Opened {
     /// Opens the worktree of a run, which has to be there. `of`: the workspace that the run came
     /// from; `None`: a bare repository. Reads alone; blocks.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use stillframe_tests::canary::Canary;
-use stillframe_tests::choice::is_chosen;
+use stillframe_tests::choice::{is_chosen, is_long};
 use stillframe_tests::view::View;
 use stillframe_tests::{Output, Snap, TestWorkspace, capability, copy_whole, json, oracle, view};
 
@@ -715,8 +715,9 @@ fn a_sparse_directory_of_any_number_of_files_is_refused_at_once() {
         }
     };
     meets("one of 10^13", ordinary, &bomb(13, 1), LIMITED);
-    // It takes as long as the ten million that are looked at do.
-    if is_chosen("2,000 of 10^4", 4) {
+    // It takes as long as the ten million that are looked at do: minutes, in a program that is built
+    // for tests.
+    if is_long() {
         Harmed::new("2,000 of 10^4", ordinary(), false, &bomb(4, 2000)).answers(LIMITED);
     }
     // It is the number that is refused, and not that they are sparse.

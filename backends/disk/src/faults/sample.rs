@@ -26,14 +26,10 @@ impl Calls {
     /// After the last of them every further number follows, because the next time there may be a
     /// few calls more. A test ends where the operation makes fewer calls than the number says.
     pub fn chosen(&self) -> impl Iterator<Item = u64> + use<> {
-        let is_long = env::var("STILLFRAME_TORTURE").is_ok_and(|length| length == "long");
-        let seed = match env::var("STILLFRAME_SEED") {
-            Ok(seed) if !seed.is_empty() => seed.parse().expect("STILLFRAME_SEED is a number"),
-            _ => 1,
-        };
+        let seed = seed();
         println!("the calls are those of STILLFRAME_SEED={seed}");
         let numbers = 0..self.0.len() as u64;
-        let chosen = match is_long {
+        let chosen = match is_long() {
             true => numbers.collect(),
             false => self.sample(seed),
         };
@@ -56,6 +52,25 @@ impl Calls {
         };
         let chosen = (0..self.0.len()).filter(is_chosen);
         chosen.map(|number| number as u64).collect()
+    }
+}
+
+/// Of as many numbers one in `share`, as far apart as that: which, `STILLFRAME_SEED` decides. With
+/// `STILLFRAME_TORTURE=long` all of them.
+pub fn one_of_each(share: u64) -> impl Iterator<Item = u64> + use<> {
+    let share = if is_long() { 1 } else { share };
+    let step = usize::try_from(share).expect("it is small");
+    (seed() % share..).step_by(step)
+}
+
+fn is_long() -> bool {
+    env::var("STILLFRAME_TORTURE").is_ok_and(|length| length == "long")
+}
+
+fn seed() -> u64 {
+    match env::var("STILLFRAME_SEED") {
+        Ok(seed) if !seed.is_empty() => seed.parse().expect("STILLFRAME_SEED is a number"),
+        _ => 1,
     }
 }
 

@@ -5,7 +5,7 @@ use super::repository_of;
 use super::tree_changes::{self, TreeChange};
 use crate::borrow_mode::BorrowMode;
 use crate::commit::CommitError;
-use crate::diff::{Diff, DiffOptions};
+use crate::diff::{Diff, DiffOptions, NestedChange};
 use crate::diff_error::DiffError;
 use crate::error::ErrorKind;
 use crate::git::line_diffs;
@@ -13,6 +13,7 @@ use crate::git::repository::UserRepository;
 use crate::git::store::Store;
 use crate::git::user_index::MODE_SUBMODULE;
 use crate::git::{ObjectId, renames};
+use crate::nested::NestedState;
 use crate::operation::Operation;
 use crate::snapshot::BackendKind;
 use crate::store_error::StoreError;
@@ -43,6 +44,7 @@ pub(in crate::git) fn compare(
     let directories = repository.object_dirs().map_err(as_store_error)?;
     store.borrow(op, &directories, wanted, BorrowMode::default())?;
     let mut diff = Diff::of_changes(BackendKind::Git, from, to, &changes);
+    diff.nested_repositories = changed.iter().filter_map(submodule_of).collect();
     line_diffs::compare(op, store, &changes, options, patch, &mut diff)?;
     if options.renames == crate::diff::Renames::Similar {
         renames::find(op, store, &changes, options, &mut diff)?;
@@ -77,6 +79,20 @@ fn change_of(change: &TreeChange) -> Option<Change> {
     let (old, new) = (entry(change.old), entry(change.new));
     let path = change.path.clone();
     (old.is_some() || new.is_some()).then_some(Change { path, old, new })
+}
+
+/// Which commit of a submodule is named at a path, where that is another; `None`: none is on either
+/// side.
+fn submodule_of(change: &TreeChange) -> Option<NestedChange> {
+    let named = |side: Option<(u32, ObjectId)>| {
+        let (_, id) = side.filter(|(mode, _)| *mode == MODE_SUBMODULE)?;
+        let mut state = NestedState::default();
+        state.head_ref = Some(id.to_string());
+        Some(state)
+    };
+    let (from, to) = (named(change.old), named(change.new));
+    let path = change.path.clone();
+    (from.is_some() || to.is_some()).then_some(NestedChange { path, from, to })
 }
 
 fn read_error(error: CommitError) -> DiffError {

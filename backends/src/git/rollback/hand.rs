@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::index::{IndexGoal, IndexMove};
+use super::index::{IndexGoal, IndexMove, IndexSeen};
 use super::lock::{Locks, New, Place, Verdict};
 use super::operation::FileMove;
 use super::reflog::{self, Line, Missing};
@@ -94,6 +94,20 @@ impl Hand<'_> {
         self.put_operation_back(op, &git_dir, &git_path, &mut staged)
     }
 
+    /// Takes the lock of the index, and looks whether that is as it was planned for.
+    pub(super) fn hold_index(
+        &self,
+        op: &Operation,
+        planned: &IndexMove,
+        (git_dir, git_path): (&OwnedFd, &Path),
+        staged: &[u8],
+    ) -> Result<(), PutError> {
+        let index = self.index(planned, git_dir, git_path, &mut StagedBytes(staged))?;
+        let new = index.new.unwrap_or(New::of(&[]));
+        self.locks().hold(op, &index.place, new)?;
+        self.judge(&index, index.place.read()?.as_deref()).map(drop)
+    }
+
     /// The index with what it gets. It goes from what was seen to that or stays, and what somebody
     /// staged meanwhile keeps HEAD and branch where they are, too.
     fn index<'i>(
@@ -123,7 +137,10 @@ impl Hand<'_> {
     }
 
     fn judge(&self, index: &Index<'_>, now: Option<&[u8]>) -> Result<Verdict, PutError> {
-        if now == index.new.map(|new| new.bytes) {
+        let new = index.new.map(|new| new.bytes);
+        // After a merge, git may have written its stat data since.
+        let is_there = |now| IndexSeen::of(new).is_some_and(|new| new.is(now));
+        if now == new || (self.plan.is_merge() && is_there(now)) {
             return Ok(Verdict::Right);
         }
         match index.planned.from.is(now) {
@@ -199,7 +216,7 @@ impl Hand<'_> {
     }
 
     /// Opens a directory of the repository, if it still is the one that the plan was made for.
-    fn open_known(&self, path: &Path, inode: u64) -> Result<OwnedFd, PutError> {
+    pub(super) fn open_known(&self, path: &Path, inode: u64) -> Result<OwnedFd, PutError> {
         let fd = open_directory(path)?;
         let stat = descriptor::fstat(&fd).map_err(PathError::at("look at", path))?;
         if stat.inode != inode {
@@ -258,7 +275,8 @@ impl Hand<'_> {
         from: Option<ObjectId>,
         to: Option<ObjectId>,
     ) {
-        if from.is_none() || to.is_none() {
+        let is_told = self.is_recovery && reflog::last(op, directory.as_fd(), name) == to;
+        if from.is_none() || to.is_none() || is_told {
             return;
         }
         let line = Line {
@@ -271,7 +289,7 @@ impl Hand<'_> {
         reflog::add(op, directory.as_fd(), name, &line, Missing::LeftOut);
     }
 
-    fn locks(&self) -> Locks<'_> {
+    pub(super) fn locks(&self) -> Locks<'_> {
         Locks {
             operation: &self.plan.operation,
             is_recovery: self.is_recovery,

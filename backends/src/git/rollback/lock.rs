@@ -56,6 +56,38 @@ impl Locks<'_> {
         }
     }
 
+    /// Takes the lock of a file, with what it is to get, for a later [`Locks::replace`] of this
+    /// operation that finds it as its own. A file system without hard links cannot tell it from
+    /// another's later, and is refused.
+    pub(in crate::git) fn hold(
+        &self,
+        op: &Operation,
+        place: &Place<'_>,
+        new: New<'_>,
+    ) -> Result<(), PutError> {
+        let lock = self.acquire(op, place, new)?;
+        if self.is_held(place) {
+            return Ok(());
+        }
+        if !self.is_recovery {
+            // It was taken just now.
+            place.release(op, &lock.name)?;
+        }
+        Err(PutError::Unsafe {
+            what: printable(place.path),
+            problem: "on a file system without hard links, so that no lock of ours is known again",
+        })
+    }
+
+    /// Whether the lock at `place` is one of this operation.
+    pub(in crate::git) fn is_held(&self, place: &Place<'_>) -> bool {
+        let lock = self.lock_of(place);
+        match (place.look(&lock.name), place.look(&lock.evidence)) {
+            (Ok(Some(held)), Ok(Some(evidence))) => is_one_file(&held, &evidence),
+            _ => false,
+        }
+    }
+
     fn lock_of(&self, place: &Place<'_>) -> Lock {
         // In a directory with refs git takes every file for one, and packs it, unless its name ends
         // so.

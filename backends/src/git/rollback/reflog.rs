@@ -88,6 +88,30 @@ pub(in crate::git) fn add(
 /// Where the last line of the log of `name` says that the ref went; `None` if there is no such
 /// line.
 pub(in crate::git) fn last(op: &Operation, holder: BorrowedFd<'_>, name: &str) -> Option<ObjectId> {
+    let tail = tail(op, holder, name)?;
+    let line = tail.rsplit(|byte| *byte == b'\n').next()?;
+    to_of(line)
+}
+
+/// Whether one of the last lines of the log of `name` says that the ref went to `to`.
+pub(in crate::git) fn has(
+    op: &Operation,
+    holder: BorrowedFd<'_>,
+    name: &str,
+    to: ObjectId,
+) -> bool {
+    let tail = tail(op, holder, name).unwrap_or_default();
+    let mut lines = tail.split(|byte| *byte == b'\n');
+    lines.any(|line| to_of(line) == Some(to))
+}
+
+/// Where a line says that the ref went.
+fn to_of(line: &[u8]) -> Option<ObjectId> {
+    std::str::from_utf8(line.get(41..81)?).ok()?.parse().ok()
+}
+
+/// The end of a log, without its last line end.
+fn tail(op: &Operation, holder: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
     let (above, leaf) = split(name);
     let logs = open_below(op, holder, &format!("logs/{above}"), Create::No).ok()??;
     let mut file = descriptor::open_file_at(logs.as_fd(), leaf.as_bytes()).ok()?;
@@ -99,9 +123,7 @@ pub(in crate::git) fn last(op: &Operation, holder: BorrowedFd<'_>, name: &str) -
         .ok()?;
     let mut tail = Vec::new();
     file.take(MAX_LINE_BYTES).read_to_end(&mut tail).ok()?;
-    let lines = tail.strip_suffix(b"\n")?;
-    let line = lines.rsplit(|byte| *byte == b'\n').next()?;
-    std::str::from_utf8(line.get(41..81)?).ok()?.parse().ok()
+    tail.strip_suffix(b"\n").map(<[u8]>::to_vec)
 }
 
 /// Opens a log for a line more, and the directory that it was made in, if it was made.

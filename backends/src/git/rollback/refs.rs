@@ -100,6 +100,13 @@ impl Refs {
         locks.release_what_a_crash_left(op, &place);
     }
 
+    /// A directory with refs, made where it is missing.
+    pub(super) fn directory(&self, op: &Operation, name: &str) -> Result<OwnedFd, PutError> {
+        let opened = open_below(op, self.common.as_fd(), name, Create::Yes)
+            .map_err(|errno| self.unsafe_path(name, errno))?;
+        Ok(opened.expect("made where it was missing"))
+    }
+
     /// Moves a ref from one commit to another, by compare-and-swap.
     pub(in crate::git) fn move_to(
         &self,
@@ -110,9 +117,7 @@ impl Refs {
         to: Option<ObjectId>,
     ) -> Result<(), PutError> {
         let (directory, leaf) = split(name);
-        let opened = open_below(op, self.common.as_fd(), directory, Create::Yes)
-            .map_err(|errno| self.unsafe_path(name, errno))?
-            .expect("made where it was missing");
+        let opened = self.directory(op, directory)?;
         let path = self.path.join(directory);
         let place = Place {
             directory: opened.as_fd(),

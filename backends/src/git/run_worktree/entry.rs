@@ -154,6 +154,16 @@ impl<'a> Entry<'a> {
     }
 
     /// Removes it. What of it is locked, by git or by who uses git, is not, and then nothing is.
+    /// Where git keeps the repositories of the submodules of this work tree.
+    pub(super) fn modules(&self) -> PathBuf {
+        self.path.join("modules")
+    }
+
+    /// Whether there are some.
+    pub(super) fn has_modules(&self) -> bool {
+        std::fs::symlink_metadata(self.modules()).is_ok()
+    }
+
     pub(super) fn remove(&self) -> Result<(), PutError> {
         let fd = self.open()?;
         let names = self.names(&fd)?;

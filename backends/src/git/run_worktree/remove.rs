@@ -63,6 +63,14 @@ pub(super) fn remove(
     let refs = Refs::open(places.repository.common_dir())?;
     let seen = places.see(op, &entry, &refs)?;
     refuse(places, &seen, guard.is_some(), tip)?;
+    if seen.entry != Found::Nothing && entry.has_modules() {
+        // Commits that were made in a submodule here may be nowhere else.
+        return Err(RunWorktreeError::Conflict(format!(
+            "{} has repositories of submodules, which no capture keeps: push what is to stay, and remove {}",
+            printable(&places.worktree.directory),
+            printable(&entry.modules())
+        )));
+    }
     let mut removed = Removed::default();
     // Of a directory that was not finished.
     area::remove_beside(op, &area::beside(&places.worktree.directory))?;

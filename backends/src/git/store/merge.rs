@@ -108,7 +108,7 @@ fn how_many(sizes: &[u64]) -> usize {
 mod tests {
     use super::super::testing::*;
     use super::*;
-    use crate::faults::Fault;
+    use crate::faults::{Fault, one_of_each};
     use crate::git::test_repository::TestRepository;
     use crate::record::Record;
     use crate::trial;
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn what_dies_while_it_merges_loses_nothing() {
         let mut endings = std::collections::BTreeSet::new();
-        for call in (0..).step_by(9) {
+        for call in one_of_each(18) {
             let (test, records) = crowded();
             test.store.is_vouched_for(&Operation::unbounded()).unwrap();
             test.store.vouch(&Operation::unbounded());

@@ -1,17 +1,23 @@
-//! Going on with a run that waits for new input.
+//! Going on with a run that waits for new input, or for what it is to change.
 
 use std::sync::Arc;
 
 use super::RunTask;
 use crate::branches::claim;
 use crate::error::Error;
+use crate::events::data::data;
 use crate::events::event::EventType;
+use crate::events::isolation_data::{ChangesRequested, RevisionStarted};
+use crate::options::ChangeRequest;
+use crate::options::change_request::check_count;
 use crate::records::follow_up::FollowUpInput;
+use crate::records::revision::{Revision, RevisionRow};
 use crate::records::run_row::RunRow;
 use crate::saving::waiting;
 use crate::state::StateStore;
 use crate::state::branch_change::BranchChange;
 use crate::state::change::{Change, NewEvent};
+use crate::state::isolation_change::IsolationChange;
 
 impl RunTask {
     /// Brings its repositories to what the tasks of the run have waited with, and answers with what
@@ -68,6 +74,49 @@ impl RunTask {
         Ok(claims)
     }
 
+    /// Answers with what decides that the run has to change what it has handed in. Until then nothing
+    /// is decided.
+    pub(super) async fn revise(&mut self, request: ChangeRequest) -> Result<Vec<Change>, Error> {
+        let run_id = self.run_id.clone();
+        let read = move |store: &dyn StateStore| {
+            Ok((store.revisions(&run_id)?, store.isolation(&run_id)?))
+        };
+        let (earlier, row) = self.core.parts.reader.read(read).await?;
+        check_count(earlier.len())?;
+        let at = self.core.parts.now();
+        let candidate = row.and_then(|row| row.candidate);
+        let revision = Revision {
+            number: earlier.len() as u64 + 1,
+            reviewer: request.reviewer.clone(),
+            created_at: at,
+            comment: request.cleaned()?,
+            previous_tree: candidate.and_then(|candidate| candidate.tree),
+        };
+        let requested = ChangesRequested {
+            revision: revision.number,
+            comment: &revision.comment,
+            reviewer: revision.reviewer.as_deref(),
+        };
+        let tell = |event_type: EventType, said: serde_json::Value| {
+            let ids = (&self.session_id, Some(&self.run_id));
+            Change::Append(NewEvent::new(event_type, ids.0, ids.1, at, said))
+        };
+        let started = RevisionStarted {
+            revision: revision.number,
+        };
+        let claims = vec![
+            Change::Isolation(IsolationChange::Revise(Box::new(RevisionRow {
+                run_id: self.run_id.clone(),
+                revision: revision.clone(),
+                raw_comment: request.comment.clone(),
+            }))),
+            tell(EventType::REVIEW_CHANGES_REQUESTED, data(&requested)),
+            tell(EventType::REVISION_STARTED, data(&started)),
+        ];
+        self.revision = Some(Arc::new(revision));
+        Ok(claims)
+    }
+
     /// Looks for the input that the run has been gone on with before, and answers with what puts on
     /// record that it works on its tasks again. One whose work has never begun is brought to their
     /// branches first.
@@ -81,10 +130,16 @@ impl RunTask {
                 Some(before) => store.snapshot(before)?,
                 None => None,
             };
-            Ok((waiting::input_of(store, &run)?, before.is_some()))
+            let revision = store.revisions(&run.id)?.pop();
+            Ok((
+                waiting::input_of(store, &run)?,
+                before.is_some(),
+                revision.map(|row| row.revision),
+            ))
         };
-        let (input, has_begun) = self.core.parts.reader.read(read).await?;
+        let (input, has_begun, revision) = self.core.parts.reader.read(read).await?;
         self.follow_up = input.map(Arc::new);
+        self.revision = revision.map(Arc::new);
         match has_begun {
             false => self.resume_tasks().await?,
             true => self.find_tasks().await?,

@@ -35,12 +35,13 @@ use crate::state::isolation_change::IsolationChange;
 use crate::workspace::opened::Opened;
 use crate::workspace::{capture, run_worktree, turn};
 
-/// The line at the end of a message that says whose commit it is.
-const RUN_TRAILER: &str = "Stillframe-Run";
+/// The lines at the end of a message that say whose commit it is. No task goes with a worktree of a
+/// run's own.
+const RUN_TRAILER: &str = "Run-Id";
+const TASK_TRAILER: (&str, &str) = ("Task", "unknown");
 
-/// The longest subject that is made of what a run is for, in characters: more is cut off where
-/// histories are shown.
-const MAX_SUBJECT_CHARS: usize = 72;
+/// The longest line that a message has of what a run is for, in characters.
+const MAX_SUMMARY_CHARS: usize = 72;
 
 /// Where a run works that has a worktree of its own.
 #[derive(Clone, Debug)]
@@ -118,6 +119,7 @@ fn new(
             unconverted: Vec::new(),
             candidate: None,
             reviewed_by: None,
+            merge: None,
             let_go_at: None,
         },
         of,
@@ -415,10 +417,14 @@ impl RunTask {
         let parts = self.core.parts.clone();
         let message = match &isolated.options.message {
             Some(message) => message.clone(),
-            None => subject(&parts.writer.secrets().redact(&self.options.input)),
+            None => {
+                let input = parts.writer.secrets().redact(&self.options.input);
+                format!("Stillframe run {}\n\n{}", self.run_id, summary(&input))
+            }
         };
-        let request =
-            CommitRequest::new(message, parts.now()).trailer(RUN_TRAILER, self.run_id.as_str());
+        let request = CommitRequest::new(message, parts.now())
+            .trailer(RUN_TRAILER, self.run_id.as_str())
+            .trailer(TASK_TRAILER.0, TASK_TRAILER.1);
         let what = "what a run hands in";
         let workspace = &place.opened.workspace;
         let work = turn::work(
@@ -450,18 +456,18 @@ impl RunTask {
     }
 }
 
-/// The subject of a commit, from what a run is for.
-fn subject(input: &str) -> String {
+/// A line of a message, from what a run is for.
+fn summary(input: &str) -> String {
     let line = input.lines().map(str::trim).find(|line| !line.is_empty());
     let line: String = line
         .unwrap_or("stillframe run")
         .chars()
         .filter(|c| !c.is_control())
         .collect();
-    match line.chars().count() > MAX_SUBJECT_CHARS {
+    match line.chars().count() > MAX_SUMMARY_CHARS {
         true => line
             .chars()
-            .take(MAX_SUBJECT_CHARS - 1)
+            .take(MAX_SUMMARY_CHARS - 1)
             .chain(['…'])
             .collect(),
         false => line,
@@ -473,12 +479,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subject_is_the_first_line_and_no_longer_than_is_shown() {
-        assert_eq!(subject("\n  fix the\tbuild \nand more"), "fix thebuild");
-        assert_eq!(subject(" \n"), "stillframe run");
-        let long = subject(&"é".repeat(73));
+    fn a_summary_is_the_first_line_and_no_longer_than_is_shown() {
+        assert_eq!(summary("\n  fix the\tbuild \nand more"), "fix thebuild");
+        assert_eq!(summary(" \n"), "stillframe run");
+        let long = summary(&"é".repeat(73));
         assert_eq!(long.chars().count(), 72);
         assert!(long.ends_with("é…"));
-        assert_eq!(subject(&"é".repeat(72)), "é".repeat(72));
+        assert_eq!(summary(&"é".repeat(72)), "é".repeat(72));
     }
 }

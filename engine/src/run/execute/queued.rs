@@ -416,6 +416,7 @@ async fn claimable(
         block: None,
         heeds_reports: false,
         follow_up: None,
+        revision: None,
         is_refused: false,
         suspension: CancellationToken::new(),
         lost: CancellationToken::new(),

@@ -5,6 +5,8 @@ use stillframe_backends::{CommitIntent, Signature};
 use super::*;
 use crate::id::ReviewRequestId;
 use crate::records::isolation::{Candidate, IsolationRow};
+use crate::records::merge::{MergeMode, MergeOutcome, MergeRow, MergedRun};
+use crate::records::revision::{Revision, RevisionRow};
 use crate::state::isolation_change::IsolationChange;
 
 fn row(run_id: &str) -> IsolationRow {
@@ -21,6 +23,7 @@ fn row(run_id: &str) -> IsolationRow {
         unconverted: Vec::new(),
         candidate: None,
         reviewed_by: None,
+        merge: None,
         let_go_at: None,
     }
 }
@@ -132,6 +135,106 @@ pub(crate) fn where_a_run_works_is_on_record_before_it_does_and_moves_once(state
     let next = commit(None, &[]);
     store.commit(&[Change::Isolation(next)]).unwrap();
     assert_eq!(kept().candidate, None);
+    assert_eq!(store.problems().unwrap(), [] as [String; 0]);
+}
+
+pub(crate) fn what_is_decided_about_what_a_run_hands_in_is_on_record(state: &impl TestState) {
+    let (mut store, session) = started(state, "s");
+    let run_id: RunId = "r".parse().unwrap();
+    let new = Change::CreateRun(Box::new(NewRun {
+        isolation: Some(Box::new(row("r"))),
+        ..new_run(&session, "r")
+    }));
+    let made = IsolationChange::Made {
+        run_id: run_id.clone(),
+        workspace: Box::new(RunWorkspace {
+            workspace_id: "w".to_owned(),
+            path: PathBuf::from("/state/worktrees/r"),
+            before: SnapshotId::random(),
+            after: SnapshotId::random(),
+        }),
+        at: at(3),
+    };
+    let first = candidate();
+    let hand_in = IsolationChange::HandIn {
+        run_id: run_id.clone(),
+        candidate: first.clone(),
+    };
+    let all = [made, hand_in].map(Change::Isolation);
+    store.commit(&[new]).unwrap();
+    store.commit(&all).unwrap();
+    let kept = || state.open().isolation(&run_id).unwrap().unwrap();
+    let paths = |all: &[&str]| {
+        let paths = all.iter().map(|path| RelPath::new(*path).unwrap());
+        paths.collect::<Vec<_>>()
+    };
+    let mut merge = MergeRow {
+        approved_at: at(10),
+        ref_only: true,
+        require_current_base: false,
+        planned: Some(MergedRun {
+            commit: first.commit.clone(),
+            mode: MergeMode::MergedFiles,
+            previous_head: "0d".repeat(20),
+            new_head: "0e".repeat(20),
+            fast_forward: false,
+            target_advanced: true,
+            left_behind: vec!["/odd\n name".to_owned()],
+            kept: paths(&["k"]),
+        }),
+        outcome: None,
+    };
+    for outcome in [
+        None,
+        Some(MergeOutcome::Blocked {
+            reason: "a rebase".to_owned(),
+        }),
+        Some(MergeOutcome::Conflict {
+            files: paths(&["a"]),
+            more: 3,
+        }),
+        merge.planned.clone().map(MergeOutcome::Merged),
+    ] {
+        merge.outcome = outcome;
+        let said = IsolationChange::Merge {
+            run_id: run_id.clone(),
+            merge: Box::new(merge.clone()),
+        };
+        store.commit(&[Change::Isolation(said)]).unwrap();
+        assert_eq!(kept().merge.as_ref(), Some(&merge));
+    }
+    let revisions = || state.open().revisions(&run_id).unwrap();
+    assert_eq!(revisions(), []);
+    let revision = |number| RevisionRow {
+        run_id: run_id.clone(),
+        revision: Revision {
+            number,
+            reviewer: Some("ann".to_owned()),
+            created_at: at(11),
+            comment: "twice".to_owned(),
+            previous_tree: first.tree.clone(),
+        },
+        raw_comment: "twi\u{7}ce".to_owned(),
+    };
+    let revise = |number| {
+        let change = IsolationChange::Revise(Box::new(revision(number)));
+        state.open().commit(&[Change::Isolation(change)])
+    };
+    for number in [1, 2] {
+        revise(number).unwrap();
+    }
+    revise(2).unwrap_err();
+    assert_eq!(revisions(), [revision(1), revision(2)]);
+    // What comes next is handed in anew.
+    let next = IsolationChange::Commit {
+        run_id: run_id.clone(),
+        intent: None,
+        out_of_scope: Vec::new(),
+        unconverted: Vec::new(),
+    };
+    store.commit(&[Change::Isolation(next)]).unwrap();
+    assert_eq!((kept().candidate, kept().merge), (None, None));
+    assert_eq!(revisions().len(), 2);
     assert_eq!(store.problems().unwrap(), [] as [String; 0]);
 }
 

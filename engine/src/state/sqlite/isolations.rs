@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use rusqlite::{Connection, Params, Row, params};
 
 use super::effects::elsewhere;
-use super::values::{id, json, nanoseconds, optional_time, parse};
+use super::values::{count, id, json, nanoseconds, optional_time, parse, time};
 use crate::id::RunId;
 use crate::records::isolation::{Candidate, IsolationRow};
+use crate::records::revision::{Revision, RevisionRow};
 use crate::records::run_row::RunWorkspace;
 use crate::state::error::StateError;
 use crate::state::isolation_change::IsolationChange;
@@ -38,7 +39,7 @@ pub(super) fn apply_isolation(
             unconverted,
         } => {
             let set = "intent = ?2, out_of_scope = ?3, unconverted = ?4, request_id = NULL, commit_id = NULL, tree = NULL,
-                 diff = NULL, review_ready_at = NULL WHERE run_id = ?1 AND made_at IS NOT NULL";
+                 diff = NULL, review_ready_at = NULL, merge = NULL WHERE run_id = ?1 AND made_at IS NOT NULL";
             let intent = intent.as_deref().map(json);
             let values = params![
                 run_id.as_str(),
@@ -69,6 +70,12 @@ pub(super) fn apply_isolation(
             let values = params![run_id.as_str(), reviewed_by];
             update(transaction, run_id, set, values, "handed in")
         }
+        IsolationChange::Merge { run_id, merge } => {
+            let set = "merge = ?2 WHERE run_id = ?1 AND request_id IS NOT NULL";
+            let values = params![run_id.as_str(), json(merge)];
+            update(transaction, run_id, set, values, "handed in")
+        }
+        IsolationChange::Revise(row) => revise(transaction, row),
         IsolationChange::LetGo { run_id, at } => {
             let set = "intent = NULL, let_go_at = ?2 WHERE run_id = ?1 AND let_go_at IS NULL";
             let at = params![run_id.as_str(), nanoseconds(*at)];
@@ -134,10 +141,54 @@ fn update(
     }
 }
 
+fn revise(transaction: &Connection, row: &RevisionRow) -> Result<(), StateError> {
+    let RevisionRow {
+        run_id,
+        revision,
+        raw_comment,
+    } = row;
+    transaction.execute(
+        "INSERT INTO run_revisions (run_id, revision_number, reviewer, created_at, raw_comment,
+             sanitized_comment, previous_tree, row_sum)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, row_sum('run_revisions', ?1, ?2, ?3, ?4, ?5, ?6, ?7))",
+        params![
+            run_id.as_str(),
+            count(revision.number),
+            revision.reviewer,
+            nanoseconds(revision.created_at),
+            raw_comment,
+            revision.comment,
+            revision.previous_tree,
+        ],
+    )?;
+    Ok(())
+}
+
+pub(super) const SELECT_REVISIONS: &str = concat!(
+    "SELECT run_id, revision_number, reviewer, created_at, raw_comment, sanitized_comment,
+         previous_tree, ",
+    damaged!(run_revisions),
+    " FROM run_revisions WHERE run_id = ?1 ORDER BY revision_number"
+);
+
+pub(super) fn read_revision(row: &Row<'_>) -> Result<RevisionRow, StateError> {
+    Ok(RevisionRow {
+        run_id: id(row.get(0)?)?,
+        revision: Revision {
+            number: row.get::<_, u32>(1)?.into(),
+            reviewer: row.get(2)?,
+            created_at: time(row.get(3)?)?,
+            comment: row.get(5)?,
+            previous_tree: row.get(6)?,
+        },
+        raw_comment: row.get(4)?,
+    })
+}
+
 pub(super) const SELECT_ISOLATION: &str = concat!(
     "SELECT run_id, repository_path, originating_branch, base, worktree_path, worktree_branch, \
      made_at, intent, out_of_scope, request_id, commit_id, tree, diff, review_ready_at, reviewed_by, \
-     let_go_at, unconverted, ",
+     let_go_at, unconverted, merge, ",
     damaged!(isolations),
     " FROM isolations"
 );
@@ -147,6 +198,7 @@ pub(super) fn read_isolation(row: &Row<'_>) -> Result<IsolationRow, StateError> 
         Ok(PathBuf::from(OsString::from_vec(row.get(at)?)))
     };
     let intent = row.get::<_, Option<String>>(7)?;
+    let merge = row.get::<_, Option<String>>(17)?;
     let request_id = row.get::<_, Option<String>>(9)?;
     let candidate = match (request_id, optional_time(row, 13)?) {
         (Some(request_id), Some(ready_at)) => Some(Candidate {
@@ -171,6 +223,7 @@ pub(super) fn read_isolation(row: &Row<'_>) -> Result<IsolationRow, StateError> 
         unconverted: parse(&row.get::<_, String>(16)?)?,
         candidate,
         reviewed_by: row.get(14)?,
+        merge: merge.map(|text| parse(&text)).transpose()?,
         let_go_at: optional_time(row, 15)?,
     })
 }

@@ -52,6 +52,7 @@ pub(in crate::state) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0021.sql"),
     include_str!("../migrations/0022.sql"),
     include_str!("../migrations/0023.sql"),
+    include_str!("../migrations/0024.sql"),
 ];
 
 /// Two numbers.

@@ -201,6 +201,7 @@ pub(super) fn read_operation(row: &Row<'_>) -> Result<OperationRow, StateError> 
         "restore" => Some(OperationKind::Restore),
         "undo" => Some(OperationKind::Undo),
         "resume" => Some(OperationKind::Resume),
+        "merge" => Some(OperationKind::Merge),
         _ => None,
     };
     Ok(OperationRow {
